@@ -1,0 +1,1 @@
+"""With this file here, pytest puts tests/ on the import path, so that tests say ``from reference... import``."""

@@ -1,0 +1,4 @@
+#include "kernels/simd/avxvnni.h"
+
+#define PYRT_ISA avxvnni
+#include "kernels/body.inl.h"

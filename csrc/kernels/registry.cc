@@ -1,0 +1,62 @@
+#include "kernels/registry.h"
+
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/cpu.h"
+
+#if defined(__x86_64__)
+#define PYRT_IF_x86(...) __VA_ARGS__
+#define PYRT_IF_arm64(...)
+#else
+#define PYRT_IF_x86(...)
+#define PYRT_IF_arm64(...) __VA_ARGS__
+#endif
+#define PYRT_IF_any(...) __VA_ARGS__
+
+extern "C" {
+#define ISA(name, machine, condition, needs) PYRT_IF_##machine(extern const pyrt_kernels pyrt_kernels_##name;)
+#include "kernels/isas.def"
+#undef ISA
+}
+
+namespace pyrt {
+namespace {
+
+std::vector<IsaChoice> find_choices() {
+  [[maybe_unused]] const CpuFeatures& f = cpu_features();
+  std::vector<IsaChoice> all;
+  const auto add = [&](std::string_view name, bool usable, const char* needs, const pyrt_kernels* table) {
+    all.push_back({name, usable ? table : nullptr, text(usable ? "has " : "needs ", needs)});
+  };
+#define ISA(name, machine, condition, needs) PYRT_IF_##machine(add(#name, condition, needs, &pyrt_kernels_##name);)
+#include "kernels/isas.def"
+#undef ISA
+  return all;
+}
+
+}  // namespace
+
+const std::vector<IsaChoice>& isa_choices() {
+  static const std::vector<IsaChoice> choices = find_choices();
+  return choices;
+}
+
+const pyrt_kernels& choose_kernels(std::string_view name) {
+  if (const char* forced = std::getenv("PYRT_ISA"); name.empty() && forced) name = forced;
+  std::string names;
+  for (const IsaChoice& c : isa_choices()) {
+    if (c.table && (name.empty() || c.name == name)) return *c.table;
+    PYRT_CHECK(c.name != name, "isa ", name, " cannot run on this machine: it ", c.why);
+    names += text(names.empty() ? "" : ", ", c.name);
+  }
+  throw Error(text("isa ", name, " is unknown; this build has ", names));
+}
+
+}  // namespace pyrt
+
+extern "C" __attribute__((visibility("default"))) const pyrt_kernels* pyrt_kernel_table(const char* isa) {
+  for (const pyrt::IsaChoice& c : pyrt::isa_choices())
+    if (isa && c.name == isa) return c.table;
+  return nullptr;
+}

@@ -45,3 +45,7 @@ class Cancelled(PyrtError):
 
 class DownloadError(PyrtError):
     """A model could not be fetched whole and sound; nothing half-written is left behind."""
+
+
+class ModelNotFoundError(PyrtError, FileNotFoundError):
+    """Nothing is known under a name or path; also a FileNotFoundError, as befits a path."""

@@ -6,7 +6,7 @@ import difflib
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyrt.errors import DownloadError, ModelNotFoundError, PyrtError
@@ -119,9 +119,11 @@ def _remove_shared(repo: str, files: set[Path] | None) -> None:
     from huggingface_hub import scan_cache_dir
 
     info = scan_cache_dir(hf_cache.hub_cache())
-    revisions = [revision for found in info.repos if found.repo_id == repo for revision in found.revisions]
+    ours = frozenset(found for found in info.repos if (found.repo_type, found.repo_id) == ("model", repo))
+    revisions = [revision for found in ours for revision in found.revisions]
     if files is None:
-        strategy = info.delete_revisions(*(revision.commit_hash for revision in revisions))
+        commits = [revision.commit_hash for revision in revisions]
+        strategy = replace(info, repos=ours).delete_revisions(*commits)
     else:
         real = {Path(os.path.realpath(path.parent)) / path.name for path in files}
         doomed = [file for revision in revisions for file in revision.files if file.file_path in real]

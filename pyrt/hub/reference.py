@@ -18,7 +18,7 @@ Progress = Callable[[str, int, int], None]
 # An id as huggingface_hub's own validator has it: word characters, "-" and ".", at most 96 of them each.
 _HUB_ID = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})"
-    r"(?:@(?P<before>[\w./-]+))?(?::(?P<pick>[\w./ +()-]+))?(?:@(?P<after>[\w./-]+))?",
+    r"(?:@(?P<before>[\w./-]+))?(?::(?P<pick>[\w./ +()\[\]-]+))?(?:@(?P<after>[\w./-]+))?",
     re.ASCII,
 )
 _HUB_PREFIXES = ("https://huggingface.co/", "http://huggingface.co/", "huggingface.co/", "hf.co/", "hf://")

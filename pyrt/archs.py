@@ -20,7 +20,7 @@ from pyrt.tensors import quoted
 class Dialect:
     """How one kind of file writes an architecture down.
 
-    ``names``: values of ``model_type`` (config.json) or ``general.architecture`` (GGUF).
+    ``names``: the class in ``architectures``, else ``model_type`` (config.json), or ``general.architecture``.
     ``keys``: field of ours -> key in the file's header (GGUF's without the architecture in front).
     ``tensors``: core name -> stem of the tensor's name, to which ``.weight`` or ``.bias`` is added; ``{i}``
     is the layer. ``prefixes``: what may stand before any tensor's name.
@@ -59,8 +59,8 @@ class Arch:
     ``ropes``: by kind of layer. ``window_period``: every so-many-th layer sees everything, the others a
     window; 0: all layers see everything. ``scaled_embedding``: the embedding is multiplied by sqrt(d_model).
     ``learned_positions``: a table of position vectors, one for each token of the context, is added to it.
-    ``query_scalars``: number of layers -> q·k is divided by the root of this; in other models by the root of
-    what the file says, or of head_dim. ``mlp_ratio``: d_ff / d_model where the file does not say (0: it must).
+    ``query_scalars``: number of layers -> q·k is divided by the root of this, if the file has no key for it;
+    in other models by the root of head_dim. ``mlp_ratio``: d_ff / d_model if the file has none (0: it must).
     """
 
     knobs: Mapping[str, Any]
@@ -83,12 +83,21 @@ _HF_KEYS = {
     "activation": "hidden_act",
 }  # fmt: skip
 
+_HF_FIXED = {"quantization_config": None, "partial_rotary_factor": 1.0}
+
+# transformers' activations.py, ACT2FN, in the words of csrc/model/config.def.
+HF_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu_erf", "gelu_python": "gelu_erf", "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
+}  # fmt: skip
+
 # gguf-py/gguf/constants.py, class Keys, and MODEL_TENSOR with TENSOR_NAMES: the same for all architectures.
 _GGUF_KEYS = {
     "n_vocab": "vocab_size", "n_layers": "block_count", "d_model": "embedding_length",
     "n_heads": "attention.head_count", "n_kv_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length", "d_ff": "feed_forward_length", "context_length": "context_length",
-    "norm_eps": "attention.layer_norm_rms_epsilon", "rope_dim": "rope.dimension_count",
+    "head_dim": "attention.key_length", "value_dim": "attention.value_length", "d_ff": "feed_forward_length",
+    "context_length": "context_length", "norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_dim": "rope.dimension_count",
     "window": "attention.sliding_window", "window_period": "attention.sliding_window_pattern",
 }  # fmt: skip
 _GGUF_FIXED = {
@@ -123,8 +132,8 @@ ARCHS: dict[str, Arch] = {
     # the pairs are neighbours, and writes Llama 3's frequency scaling as divisors into the tensor rope_freqs.
     "llama": Arch(
         knobs={"norm": "rms", "activation": "silu", "gated_mlp": True, "qk_norm": False, "post_norms": False},
-        hf=Dialect(("llama",), _HF_KEYS, _LLAMA_TENSORS, "half", prefixes=("model.", ""),
-                   ignored=("layers.{i}.self_attn.rotary_emb.inv_freq",)),
+        hf=Dialect(("LlamaForCausalLM", "llama"), _HF_KEYS, _LLAMA_TENSORS, "half", prefixes=("model.", ""),
+                   fixed=_HF_FIXED, ignored=("layers.{i}.self_attn.rotary_emb.inv_freq",)),
         gguf=Dialect(("llama",), _GGUF_KEYS, _GGUF_TENSORS, "pairs", fixed=_GGUF_FIXED,
                      ignored=("rope_freqs.weight", "blk.{i}.attn_rot_embd.weight")),
         tied=False,
@@ -140,7 +149,7 @@ ARCHS: dict[str, Arch] = {
         knobs={"norm": "rms", "activation": "gelu_tanh", "gated_mlp": True, "qk_norm": True,
                "post_norms": True},
         hf=Dialect(
-            ("gemma3_text",),
+            ("Gemma3ForCausalLM", "gemma3_text"),
             _HF_KEYS | {"activation": "hidden_activation", "window": "sliding_window",
                         "window_period": "sliding_window_pattern", "query_scalar": "query_pre_attn_scalar"},
             _LLAMA_TENSORS | {
@@ -149,8 +158,8 @@ ARCHS: dict[str, Arch] = {
                 "mlp_norm": "layers.{i}.pre_feedforward_layernorm",
                 "mlp_post_norm": "layers.{i}.post_feedforward_layernorm"},
             "half", prefixes=("model.", ""), norm_offset=1.0,
-            fixed={"attn_logit_softcapping": None, "final_logit_softcapping": None,
-                   "use_bidirectional_attention": False},
+            fixed=_HF_FIXED | {"attn_logit_softcapping": None, "final_logit_softcapping": None,
+                               "use_bidirectional_attention": False},
         ),
         gguf=Dialect(("gemma3",), _GGUF_KEYS, _GGUF_TENSORS, "half", fixed=_GGUF_FIXED),
         tied=True,
@@ -166,7 +175,7 @@ ARCHS: dict[str, Arch] = {
         knobs={"norm": "layer", "activation": "gelu_tanh", "gated_mlp": False, "qk_norm": False,
                "post_norms": False},
         hf=Dialect(
-            ("gpt2",),
+            ("GPT2LMHeadModel", "gpt2"),
             {"n_vocab": "vocab_size", "n_layers": "n_layer", "d_model": "n_embd", "n_heads": "n_head",
              "d_ff": "n_inner", "context_length": "n_positions", "norm_eps": "layer_norm_epsilon",
              "activation": "activation_function"},
@@ -175,8 +184,8 @@ ARCHS: dict[str, Arch] = {
              "mlp_norm": "h.{i}.ln_2", "up": "h.{i}.mlp.c_fc", "down": "h.{i}.mlp.c_proj"},
             prefixes=("transformer.", ""), transposed=True,
             ignored=("h.{i}.attn.bias", "h.{i}.attn.masked_bias"),
-            fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
-                   "add_cross_attention": False},
+            fixed=_HF_FIXED | {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
+                               "add_cross_attention": False},
         ),
         gguf=Dialect(("gpt2",), _GGUF_KEYS | {"norm_eps": "attention.layer_norm_epsilon"}, _GGUF_TENSORS,
                      fixed=_GGUF_FIXED),

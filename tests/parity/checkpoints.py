@@ -24,6 +24,7 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
 N_VOCAB, N_POSITIONS = 320, 256
 
 
@@ -69,6 +70,18 @@ def _random(kind: Any, config: Any, seed: int = 0) -> Any:
             else:
                 parameter.copy_(1.2 / math.sqrt(parameter.shape[-1]) * noise)
     return model
+
+
+MODELS = {
+    "llama": lambda: llama(),
+    "llama tied": lambda: llama(tie_word_embeddings=True),
+    "llama biases": lambda: llama(attention_bias=True, mlp_bias=True),
+    "llama3 rope": lambda: llama(rope_parameters=dict(LLAMA3_ROPE)),
+    "llama linear rope": lambda: llama(rope_parameters=dict(LINEAR_ROPE)),
+    "gemma3": lambda: gemma3(),
+    "gpt2": lambda: gpt2(),
+    "gpt2 wide mlp": lambda: gpt2(n_inner=96, n_head=2),
+}
 
 
 def tokens(n: int, seed: int = 1) -> np.ndarray:

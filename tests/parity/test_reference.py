@@ -8,23 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity.checkpoints import LLAMA3_ROPE, described, gemma3, gpt2, llama, logits, tokens, torch
+from parity.checkpoints import MODELS, described, logits, tokens, torch
 from reference.transformer import Transformer, rounding_error
 
 pytestmark = pytest.mark.parity
-
-MODELS = {
-    "llama": lambda: llama(),
-    "llama tied": lambda: llama(tie_word_embeddings=True),
-    "llama biases": lambda: llama(attention_bias=True, mlp_bias=True),
-    "llama3 rope": lambda: llama(rope_parameters=dict(LLAMA3_ROPE)),
-    "llama linear rope": lambda: llama(
-        rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
-    ),
-    "gemma3": lambda: gemma3(),
-    "gpt2": lambda: gpt2(),
-    "gpt2 wide mlp": lambda: gpt2(n_inner=96, n_head=2),
-}
 
 
 class _Double:

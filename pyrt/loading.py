@@ -1,0 +1,136 @@
+"""`load`: from a name or path to a Model that is ready to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyrt import _core, checks, options
+from pyrt.checkpoint import Checkpoint, open_checkpoint
+from pyrt.config import ModelConfig, read_config
+from pyrt.errors import MemoryLimitError
+from pyrt.gguf import GGUFFile, open_gguf
+from pyrt.hub import resolve
+from pyrt.model import Model, RunOptions
+from pyrt.tokenizer import Tokenizer, tokenizer_from
+from pyrt.weights import WeightTensor, map_weights
+
+if TYPE_CHECKING:
+    from pyrt.tensors import TensorSource
+
+Progress = Callable[[str, int, int], None]
+
+ALIASES = {"n_ctx": "context_length", "n_threads": "threads"}
+# How the core stores a float matrix; int8 and int4 leave what the file has quantized as it is.
+_STORE = {"auto": "", "f32": "F32", "f16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
+_FLOATS = ("F32", "F16", "BF16")
+_CHOICES = {
+    "dtype": tuple(_STORE),
+    "kv_dtype": ("f16", "f32", "int8"),
+    "numerics": ("fast", "exact"),
+}
+
+
+def load(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "auto",
+    kv_dtype: str = "f16",
+    context_length: int | None = None,
+    threads: int | None = None,
+    memory_limit: int | None = None,
+    numerics: str = "fast",
+    isa: str | None = None,
+    offline: bool | None = None,
+    chat_template: str | None = None,
+    on_progress: Progress | None = None,
+    **aliases: Any,
+) -> Model:
+    """Load a model: a path, a hub id ("org/name" or "org/name:Q4_K_M"), or None for the default model.
+
+    dtype: "auto" runs what the file stores; "f32", "f16", "bf16" convert; "int8" and "int4" quantize the
+    matrices of a float model in groups of 32. kv_dtype: "f16", "f32" or "int8". context_length: tokens,
+    None for the model's own. threads: None for what affinity, quota and physical cores allow. memory_limit:
+    bytes for weights, KV cache and scratch together. numerics: "fast" or "exact". isa: force an instruction
+    set. offline: open no socket.
+    chat_template: Jinja source to use instead of the model's. on_progress(stage, done, total).
+    n_ctx and n_threads are other names for context_length and threads.
+
+    Raises ValueError or TypeError for a wrong parameter, ModelFormatError, UnsupportedModelError,
+    DownloadError, or MemoryLimitError with the arithmetic.
+    """
+    given = {name: value for name, value in locals().items() if name not in ("model", "aliases")}
+    given |= options.canonical(aliases, given, ALIASES)
+    check(given)
+    path = resolve(model, offline, on_progress)
+    source = open_gguf(path) if path.suffix == ".gguf" else open_checkpoint(path)
+    with source:
+        config = read_config(source)
+        n_ctx = _context_length(given["context_length"], config)
+        tokenizer = tokenizer_from(source, chat_template=chat_template)
+        _check_weights(source, memory_limit)
+        core = _build(source, config, dtype, given["threads"] or 0, on_progress)
+        defaults = model_defaults(source)
+    run = RunOptions(n_ctx, kv_dtype, given["threads"] or 0, isa or "", memory_limit)
+    return Model(core, tokenizer, config, defaults, run, path, dtype)
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """ValueError or TypeError naming a parameter of `load` that makes no sense."""
+    for name, choices in _CHOICES.items():
+        if given.get(name, choices[0]) not in choices:
+            raise ValueError(f"{name}: {given[name]!r} is none of {', '.join(choices)}")
+    for name in ("context_length", "threads", "memory_limit"):
+        if given.get(name) is not None:
+            checks.integer(1)(name, given[name])
+
+
+def model_defaults(source: TensorSource) -> dict[str, Any]:
+    """The sampling defaults that come with a model."""
+    if isinstance(source, GGUFFile):
+        return options.gguf_defaults(source.metadata)
+    assert isinstance(source, Checkpoint)
+    return options.config_defaults(source.generation_config)
+
+
+def _context_length(asked: int | None, config: ModelConfig) -> int:
+    if asked is not None and asked > config.context_length:
+        raise ValueError(
+            f"context_length: {asked} is more than the {config.context_length} the model was made for"
+        )
+    return asked or config.context_length
+
+
+def _check_weights(source: TensorSource, memory_limit: int | None) -> None:
+    """Refuse before reading gigabytes; what the weights come to when packed is checked again later."""
+    nbytes = sum(info.nbytes for info in source.tensors.values())
+    if memory_limit is not None and nbytes > memory_limit:
+        raise MemoryLimitError(
+            f"the weights in {source.path} are {nbytes:,} bytes, the memory limit is {memory_limit:,}"
+        )
+
+
+def _build(
+    source: GGUFFile | Checkpoint, config: ModelConfig, dtype: str, threads: int, on_progress: Progress | None
+) -> _core.Model:
+    total = sum(info.nbytes for info in source.tensors.values())
+    done = 0
+    builder = _core.ModelBuilder(config.knobs, threads or int(_core.cpu()["threads"]))
+    for tensor in map_weights(source, config):
+        builder.add(tensor.name, tensor.format, tensor.rows, tensor.cols, tensor.data, store(tensor, dtype))
+        done += tensor.data.nbytes
+        if on_progress is not None:
+            on_progress("load", min(done, total), total)
+    return builder.build()
+
+
+def store(tensor: WeightTensor, dtype: str) -> str:
+    """The format that the core shall keep a tensor in; "" is as it comes."""
+    matrix = tensor.rows > 1 and tensor.name != "pos_embed"
+    if dtype in ("int8", "int4") and not (matrix and tensor.format in _FLOATS):
+        return ""
+    return _STORE[dtype] if tensor.rows > 1 else ""
+
+
+__all__ = ["Tokenizer", "load"]

@@ -1,0 +1,94 @@
+"""The top-level calls, `pyrt.generate("...")` and so on: they keep the last model until `unload`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+from pyrt import loading, options
+from pyrt.model import Messages, Model, Prompt
+from pyrt.perplexity import Perplexity
+from pyrt.perplexity import perplexity as measure_perplexity
+from pyrt.results import Completion
+from pyrt.streams import Stream
+
+ModelLike = Model | str | os.PathLike[str] | None
+
+_LOAD = tuple(name for name in signature(loading.load).parameters if name not in ("model", "aliases"))
+_CALL = ("params", "chat_template_kwargs")
+
+_lock = threading.Lock()
+_kept: tuple[Any, Model] | None = None
+
+
+def generate(
+    prompt: Prompt | list[Prompt], model: ModelLike = None, **kwargs: Any
+) -> Completion | list[Completion]:
+    """`Model.generate` on a model that is loaded when it is not the one of the last call.
+
+    model: what `load` takes, or a Model. Keywords are those of `load` and of SamplingParams.
+    """
+    chosen, rest = _model(model, kwargs)
+    return chosen.generate(prompt, **rest)  # type: ignore[arg-type]
+
+
+def stream(prompt: Prompt, model: ModelLike = None, **kwargs: Any) -> Stream:
+    """`Model.stream`; see `generate` for the model and the keywords."""
+    chosen, rest = _model(model, kwargs)
+    return chosen.stream(prompt, **rest)
+
+
+def chat(messages: Messages, model: ModelLike = None, **kwargs: Any) -> Completion:
+    """`Model.chat`; see `generate` for the model and the keywords."""
+    chosen, rest = _model(model, kwargs)
+    return chosen.chat(messages, **rest)
+
+
+def chat_stream(messages: Messages, model: ModelLike = None, **kwargs: Any) -> Stream:
+    """`Model.chat_stream`; see `generate` for the model and the keywords."""
+    chosen, rest = _model(model, kwargs)
+    return chosen.chat_stream(messages, **rest)
+
+
+def perplexity(text: str, model: ModelLike = None, **kwargs: Any) -> Perplexity:
+    """`pyrt.perplexity.perplexity`; see `generate` for the model and the keywords of `load`."""
+    chosen, rest = _model(model, kwargs)
+    return measure_perplexity(chosen, text, **rest)
+
+
+def unload() -> None:
+    """Let go of the model that the top-level calls keep."""
+    global _kept
+    with _lock:
+        kept, _kept = _kept, None
+    if kept is not None:
+        kept[1].close()
+
+
+def _model(model: ModelLike, kwargs: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+    """The model to use, and the keywords that are not for `load`."""
+    known = (*_LOAD, *_CALL, *options.FIELDS)
+    named = options.canonical(kwargs, known, {**loading.ALIASES, **options.ALIASES})
+    for_load = {name: value for name, value in named.items() if name in _LOAD}
+    rest = {name: value for name, value in named.items() if name not in _LOAD}
+    if isinstance(model, Model):
+        if for_load:
+            raise TypeError(f"{next(iter(for_load))} is for loading, but the model is loaded already")
+        return model, rest
+    options.make_params(rest.get("params"), {name: v for name, v in rest.items() if name not in _CALL})
+    return _load(model, for_load), rest
+
+
+def _load(model: str | os.PathLike[str] | None, for_load: dict[str, Any]) -> Model:
+    global _kept
+    key = (model and os.fspath(model), {name: v for name, v in for_load.items() if name != "on_progress"})
+    with _lock:
+        if _kept is None or _kept[0] != key:
+            if _kept is not None:
+                _kept[1].close()
+                _kept = None
+            _kept = (key, loading.load(model, **for_load))
+        return _kept[1]

@@ -1,0 +1,150 @@
+"""A stand-in for the core's runner and cache: no neural network, but every mistake with pages shows in its logits.
+
+A page slot stores (token, position). The logits of a row are a hash of all tokens that the row can see, read back
+through the page tables: over the full group from position 0, over a windowed group from its window on. A slot that
+holds another position than it should is a page that was mixed up, and an error.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from pyrt import _core
+
+PAGE = 32
+N_VOCAB = 300
+
+
+class FakeCache:
+    """Like _core.KvCache, with one group a window (0: full attention)."""
+
+    def __init__(self, windows=(0,), page_bytes=1000, memory_pages=None):
+        self.groups = [{"window": w, "layers": 1, "page_bytes": page_bytes} for w in windows]
+        self.slots = [np.full((0, PAGE, 2), -1, np.int64) for _ in windows]
+        self.memory_pages = memory_pages
+
+    def resize(self, group, n_pages):
+        old = self.slots[group]
+        assert n_pages >= len(old)
+        if self.memory_pages is not None and n_pages > self.memory_pages:
+            raise MemoryError
+        self.slots[group] = np.concatenate([old, np.full((n_pages - len(old), PAGE, 2), -1, np.int64)])
+
+    def n_pages(self, group):
+        return len(self.slots[group])
+
+
+class Result(NamedTuple):
+    logits: np.ndarray
+    block_max: np.ndarray
+    logsumexp: np.ndarray
+
+
+class FakeRunner:
+    """Like _core.Runner. ``delay``: seconds a row takes. ``poison``: a token that makes a step fail."""
+
+    numerics = "exact"
+    isa = "fake"
+    threads = 1
+
+    def __init__(self, cache, n_vocab=N_VOCAB, delay=0.0, poison=None):
+        self.cache = cache
+        self.n_vocab = n_vocab
+        self.delay = delay
+        self.poison = poison
+        self.steps = []  # rows of each step that came to its end
+        self.threads_seen = set()
+        self._busy = threading.Lock()
+
+    def step(self, tokens, positions, sequences, want, tables, flag=None, deadline=None):
+        assert self._busy.acquire(blocking=False), "two steps at once"
+        try:
+            return self._step(tokens, positions, sequences, want, tables, flag, deadline)
+        finally:
+            self._busy.release()
+
+    def _step(self, tokens, positions, sequences, want, tables, flag, deadline):
+        self.threads_seen.add(threading.get_ident())
+        check_batch(tokens, positions, sequences, want, tables)
+        rows = []
+        for token, position, sequence, wanted in zip(tokens, positions, sequences, want, strict=True):
+            if (flag is not None and flag.is_set()) or (deadline is not None and time.monotonic() >= deadline):
+                raise _core.Cancelled
+            if self.delay:
+                time.sleep(self.delay)
+            if token == self.poison:
+                raise FloatingPointError("layer 3: not finite")
+            for slots, table in zip(self.cache.slots, tables, strict=True):
+                slots[table[sequence, position // PAGE], position % PAGE] = token, position
+            row = [self._seen(slots, table[sequence], position, group["window"])
+                   for slots, table, group in zip(self.cache.slots, tables, self.cache.groups, strict=True)]  # fmt: skip
+            if wanted:
+                rows.append(logits_of(row, self.n_vocab))
+        self.steps.append(len(tokens))
+        logits = np.array(rows, np.float32).reshape(-1, self.n_vocab)
+        return Result(logits, block_maxima(logits), np.log(np.exp(logits.astype(np.float64)).sum(axis=1)))
+
+    @staticmethod
+    def _seen(slots, table, position, window):
+        first = max(0, position - window + 1) if window else 0
+        at = np.arange(first, position + 1)
+        pages = table[at // PAGE]
+        assert (pages >= 0).all(), f"a page that position {position} sees is absent"
+        seen = slots[pages, at % PAGE]
+        assert (seen[:, 1] == at).all(), f"position {position} sees another sequence's page"
+        return seen[:, 0]
+
+
+def check_batch(tokens, positions, sequences, want, tables):
+    """The promises of a batch: types, rows of a sequence together and ascending, no page written by two sequences."""
+    assert tokens.dtype == positions.dtype == sequences.dtype == np.int32
+    assert want.dtype == np.uint8
+    assert len(tokens) == len(positions) == len(sequences) == len(want) > 0
+    assert (np.diff(sequences) >= 0).all()
+    assert (np.diff(sequences) <= 1).all()
+    same = np.diff(sequences) == 0
+    assert (np.diff(positions)[same] == 1).all()
+    for table in tables:
+        assert table.dtype == np.int32
+        written = {(int(s), int(table[s, p // PAGE])) for s, p in zip(sequences, positions, strict=True)}
+        pages = [page for _, page in written]
+        assert len(set(pages)) == len(pages), "two sequences write one page"
+        assert min(pages) >= 0
+
+
+def logits_of(seen_by_group, n_vocab):
+    """Deterministic logits in [-8, 8) that change with every token seen."""
+    state = np.uint64(14695981039346656037)
+    for tokens in seen_by_group:
+        weights = np.arange(1, len(tokens) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (tokens.astype(np.uint64) + np.uint64(1)) * (weights | np.uint64(1))
+        state = state * np.uint64(1099511628211) + (mixed ^ (mixed >> np.uint64(29))).sum(dtype=np.uint64)
+    ids = np.arange(1, n_vocab + 1, dtype=np.uint64) * np.uint64(0xD6E8FEB86659FD93)
+    x = state ^ ids
+    for shift in (32, 29, 32):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(0xD6E8FEB86659FD93)
+    return ((x >> np.uint64(40)).astype(np.float32) / 2.0**20 - 8.0).astype(np.float32)
+
+
+def block_maxima(logits):
+    blocks = -(-logits.shape[1] // 256)
+    padded = np.full((len(logits), blocks * 256), -np.inf, np.float32)
+    padded[:, : logits.shape[1]] = logits
+    return padded.reshape(len(logits), blocks, 256).max(axis=2)
+
+
+def expected_logits(tokens, windows=(0,), n_vocab=N_VOCAB):
+    """What the fake model says after ``tokens``, computed without any pages."""
+    tokens = np.asarray(tokens, np.int64)
+    return logits_of([tokens[-w:] if w else tokens for w in windows], n_vocab)
+
+
+def expected_greedy(prompt, n, windows=(0,)):
+    tokens = list(prompt)
+    for _ in range(n):
+        tokens.append(int(np.argmax(expected_logits(tokens, windows))))
+    return tokens[len(prompt) :]

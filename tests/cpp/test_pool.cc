@@ -423,7 +423,6 @@ int main(int argc, char** argv) {
   test_workers_leave_signals_alone();
   const bool may_fork = argc < 2 || std::strcmp(argv[1], "--no-fork") != 0;
   if (kCanFork && may_fork) test_fork();
-    }
   test_idle_pool_burns_no_cpu();
   test_waiting_for_a_long_task_burns_no_cpu();
   test_more_threads_than_cores();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace pyrt {
 
@@ -58,6 +59,30 @@ class Buffer {
   size_t mapped_ = 0;
   uint8_t* data_ = nullptr;
   size_t bytes_ = 0;
+};
+
+// Memory that lives as long as the arena; allocations are zeroed and start on cache lines. Its parts lie together, so
+// that small matrices share huge pages.
+class Arena {
+ public:
+  uint8_t* allocate(size_t bytes) {
+    if (bytes > SIZE_MAX - kLine) throw std::bad_alloc();
+    bytes = (bytes + kLine - 1) / kLine * kLine;
+    if (chunks_.empty() || bytes > chunks_.back().size() - used_) {
+      chunks_.emplace_back(bytes > kChunk ? bytes : kChunk);
+      used_ = 0;
+    }
+    uint8_t* at = chunks_.back().data() + used_;
+    used_ += bytes;
+    allocated_ += bytes;
+    return at;
+  }
+  size_t allocated() const { return allocated_; }
+
+ private:
+  static constexpr size_t kLine = 64, kChunk = size_t(64) << 20;  // untouched pages of a chunk cost nothing
+  std::vector<Buffer> chunks_;
+  size_t used_ = 0, allocated_ = 0;
 };
 
 }  // namespace pyrt

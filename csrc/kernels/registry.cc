@@ -15,7 +15,7 @@
 #define PYRT_IF_any(...) __VA_ARGS__
 
 extern "C" {
-#define ISA(name, machine, condition, needs) PYRT_IF_##machine(extern const pyrt_kernels pyrt_kernels_##name;)
+#define ISA(name, machine, features) PYRT_IF_##machine(extern const pyrt_kernels pyrt_kernels_##name;)
 #include "kernels/isas.def"
 #undef ISA
 }
@@ -24,12 +24,13 @@ namespace pyrt {
 namespace {
 
 std::vector<IsaChoice> find_choices() {
-  [[maybe_unused]] const CpuFeatures& f = cpu_features();
   std::vector<IsaChoice> all;
-  const auto add = [&](std::string_view name, bool usable, const char* needs, const pyrt_kernels* table) {
-    all.push_back({name, usable ? table : nullptr, text(usable ? "has " : "needs ", needs)});
+  const auto add = [&](std::string_view name, uint32_t features, const pyrt_kernels* table) {
+    const std::string missing = cpu_features().why_not(features);
+    const std::string has = features ? text("has ", feature_names(features)) : "runs on every machine";
+    all.push_back({name, missing.empty() ? table : nullptr, missing.empty() ? has : missing});
   };
-#define ISA(name, machine, condition, needs) PYRT_IF_##machine(add(#name, condition, needs, &pyrt_kernels_##name);)
+#define ISA(name, machine, features) PYRT_IF_##machine(add(#name, features, &pyrt_kernels_##name);)
 #include "kernels/isas.def"
 #undef ISA
   return all;
@@ -47,7 +48,7 @@ const pyrt_kernels& choose_kernels(std::string_view name) {
   std::string names;
   for (const IsaChoice& c : isa_choices()) {
     if (c.table && (name.empty() || c.name == name)) return *c.table;
-    PYRT_CHECK(c.name != name, "isa ", name, " cannot run on this machine: it ", c.why);
+    PYRT_CHECK(c.name != name, "isa ", name, " cannot run on this machine: ", c.why);
     names += text(names.empty() ? "" : ", ", c.name);
   }
   throw Error(text("isa ", name, " is unknown; this build has ", names));

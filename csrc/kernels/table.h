@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Rows of int8 activations, one scale per 32 values: x ~ q * scale. k is padded to a multiple of 256 with zero codes and scales. */
+/* Rows of int8 activations, one scale per 32 values: x ~ q * scale. k is padded to a multiple of 64 with zero codes and scales. */
 typedef struct pyrt_acts {
   int64_t k;      /* padded row length */
   int8_t* q;      /* [rows][k]      codes, -127..127 */

@@ -223,7 +223,7 @@ const LayoutInfo& layout_info(LayoutId id) { return kLayouts[int(id)]; }
 
 void PackedMatrix::decode_row(int64_t row, float* out) const {
   PYRT_CHECK(row >= 0 && row < rows, "row ", row, " of a matrix of ", rows, " rows");
-  layout_info(layout).decode_row(data.data() + row / kPanel * panel_bytes, int(row % kPanel), cols, out);
+  layout_info(layout).decode_row(data + row / kPanel * panel_bytes, int(row % kPanel), cols, out);
 }
 
 }  // namespace pyrt

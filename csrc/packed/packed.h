@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/arena.h"
 #include "packed/layout.h"
 
 namespace pyrt {
@@ -47,11 +46,11 @@ struct LayoutInfo {
 };
 const LayoutInfo& layout_info(LayoutId id);
 
-// A weight matrix [rows, cols] in panels; owns its memory.
+// A weight matrix [rows, cols] in panels; the model's arena owns the memory.
 struct PackedMatrix {
   LayoutId layout = LayoutId::F32;
   int64_t rows = 0, cols = 0, panel_bytes = 0;
-  Buffer data;
+  const uint8_t* data = nullptr;
 
   int64_t panels() const { return (rows + kPanel - 1) / kPanel; }
   int64_t bytes() const { return panels() * panel_bytes; }

@@ -58,6 +58,10 @@ inline void max_sum_exp(const float* x, int64_t n, float scale, float* max, floa
     top = f_max(f_keep_range(f_mul(f_load_n(x + i, m), f_set(scale)), 0, m, lowest), top);
   }
   *max = f_largest(top);
+  if (*max == lowest) {  // nothing here can be chosen
+    *sum = 0;
+    return;
+  }
   F total = f_zero();
   for (int64_t i = 0; i < n; i += kPanel) {
     const int m = n - i < kPanel ? int(n - i) : kPanel;

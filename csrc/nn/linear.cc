@@ -1,0 +1,97 @@
+#include "nn/linear.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace pyrt {
+namespace {
+
+// The kernel of each layout: one of the two members is set.
+struct Gemm {
+  pyrt_gemm_quant pyrt_kernels::* quant;
+  pyrt_gemm_float pyrt_kernels::* floating;
+};
+constexpr Gemm kGemms[] = {
+    {&pyrt_kernels::gemm_w4s, nullptr}, {&pyrt_kernels::gemm_w4a, nullptr}, {&pyrt_kernels::gemm_w5s, nullptr},
+    {&pyrt_kernels::gemm_w5a, nullptr}, {&pyrt_kernels::gemm_w8, nullptr},  {&pyrt_kernels::gemm_w4k, nullptr},
+    {&pyrt_kernels::gemm_w5k, nullptr}, {&pyrt_kernels::gemm_w6k, nullptr}, {nullptr, &pyrt_kernels::gemm_f32},
+    {nullptr, &pyrt_kernels::gemm_f16}, {nullptr, &pyrt_kernels::gemm_bf16},
+};
+static_assert(std::size(kGemms) == size_t(LayoutId::kCount));
+
+constexpr int64_t kRowTile = 64;       // activation rows a task: their codes stay in L2
+constexpr int64_t kTasksPerThread = 4;   // enough for a slow core to be helped, few enough to be free
+constexpr int64_t kChunkBytes = 256 << 10;  // weights a task: they stay in L2 while all row tiles pass
+
+// Panels [first, last) of one product, for rows [row, row + rows).
+void multiply_tile(const Context& ctx, const Activations& x, const Product& p, int64_t first, int64_t last, int64_t row,
+                   int64_t rows) {
+  const Gemm& gemm = kGemms[int(p.w->layout)];
+  const uint8_t* w = p.w->data + first * p.w->panel_bytes;
+  float* out = p.out + row * p.ldo + first * kPanel;
+  if (gemm.quant) {
+    const pyrt_acts codes = x.codes(row, p.w->cols);
+    (ctx.kernels.*gemm.quant)(w, p.w->panel_bytes, last - first, &codes, rows, out, p.ldo);
+  } else {
+    (ctx.kernels.*gemm.floating)(w, p.w->panel_bytes, last - first, x.floats() + row * x.ld(), p.w->cols, x.ld(), rows, out,
+                                 p.ldo);
+  }
+}
+
+}  // namespace
+
+void Activations::reserve(int64_t rows, int64_t cols) {
+  const int64_t ld = round_up(cols, 256);
+  if (rows <= capacity_ && ld <= ld_) return;
+  ld_ = std::max(ld, ld_);
+  capacity_ = std::max(rows, capacity_);
+  floats_ = Buffer(size_t(capacity_ * ld_) * 4);
+  codes_ = Buffer(size_t(capacity_ * ld_) * 2);  // 1 byte of code, 16 bytes of scales and sums per 32, 4 per 16
+}
+
+pyrt_acts Activations::codes(int64_t r, int64_t cols) const {
+  const int64_t k = round_up(cols, 64), all = capacity_ * ld_;
+  uint8_t* base = codes_.data();
+  float* scale = reinterpret_cast<float*>(base + all);
+  float* sum = scale + all / 32;
+  int32_t* sum32 = reinterpret_cast<int32_t*>(sum + all / 32);
+  int32_t* sum16 = sum32 + all / 32;
+  return {k, reinterpret_cast<int8_t*>(base) + r * k, scale + r * (k / 32), sum + r * (k / 32), sum32 + r * (k / 32),
+          sum16 + r * (k / 16)};
+}
+
+bool wants_codes(std::span<const Product> products) {
+  return std::any_of(products.begin(), products.end(),
+                     [](const Product& p) { return kGemms[int(p.w->layout)].quant != nullptr; });
+}
+
+bool quantize_rows(const pyrt_kernels& kernels, Activations& x, int64_t cols, int64_t first, int64_t last) {
+  const pyrt_acts codes = x.codes(first, cols);
+  return kernels.quantize(x.row(first), cols, x.ld(), last - first, &codes) == 0;
+}
+
+void multiply(const Context& ctx, Activations& x, int64_t rows, std::span<const Product> products) {
+  if (rows == 0) return;
+  int64_t panels = 0;
+  for (const Product& p : products) panels += p.w->panels();
+  const int64_t row_tiles = (rows + kRowTile - 1) / kRowTile;
+  const int64_t wanted = std::max<int64_t>(1, ctx.pool.size() * kTasksPerThread / row_tiles);
+  int64_t chunk = ctx.pool.size() == 1 ? panels : (panels + wanted - 1) / wanted;
+  if (row_tiles > 1) chunk = std::min(chunk, kChunkBytes / products[0].w->panel_bytes);
+  chunk = std::max<int64_t>(1, chunk);
+  const int64_t chunks = (panels + chunk - 1) / chunk;
+
+  ctx.pool.run(int(chunks * row_tiles), [&](int task, int) {
+    const int64_t row = task % row_tiles * kRowTile, n = std::min(kRowTile, rows - row);
+    int64_t first = task / row_tiles * chunk, last = std::min(first + chunk, panels);
+    for (const Product& p : products) {  // the chunk may reach over several matrices
+      const int64_t here = p.w->panels();
+      if (first < here && first < last) multiply_tile(ctx, x, p, first, std::min(last, here), row, n);
+      first = std::max<int64_t>(0, first - here);
+      last -= here;
+      if (last <= 0) break;
+    }
+  });
+}
+
+}  // namespace pyrt

@@ -1,0 +1,7 @@
+"""``python -m pyrt`` is ``pyrt``."""
+
+import sys
+
+from pyrt.cli import main
+
+sys.exit(main())

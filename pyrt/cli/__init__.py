@@ -1,0 +1,61 @@
+"""The command line, ``pyrt COMMAND``; `pyrt.cli.parser` lists the commands.
+
+Text goes to stdout, everything else to stderr. Exit codes: 0 done, 1 error (one line, no traceback), 2 usage,
+130 cancelled. A command's module is imported when the command runs: `pyrt run` must not wait for the others.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from pyrt.errors import Cancelled, PyrtError
+
+OK, ERROR, USAGE, CANCELLED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; ``argv`` is without the program's name."""
+    from pyrt.cli.parser import parse
+
+    # A terminal that cannot show a character gets a question mark, not an exception.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        args = parse(sys.argv[1:] if argv is None else argv)
+        code = args.command(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_gone()
+    except (KeyboardInterrupt, Cancelled):
+        return CANCELLED
+    except SystemExit as error:  # argparse: --help, usage
+        return error.code if isinstance(error.code, int) else ERROR
+    except Exception as error:
+        return _failed(error)
+    return OK if code is None else int(code)
+
+
+def _failed(error: Exception) -> int:
+    """One line for the user; the whole story for who asks with PYRT_LOG=debug."""
+    from pyrt.cli.console import UsageError
+
+    if os.environ.get("PYRT_LOG", "").lower() == "debug":
+        import traceback
+
+        traceback.print_exc()
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, (PyrtError, UsageError, ValueError, OSError)):
+        text = f"{type(error).__name__}: {text}"
+    sys.stderr.write(f"pyrt: error: {text}\n")
+    return USAGE if isinstance(error, UsageError) else ERROR
+
+
+def _reader_gone() -> int:
+    """``pyrt run ... | head`` closed the pipe: no error, and Python's flush at exit must not make it one."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+    return OK

@@ -56,7 +56,7 @@ def parse(raw: bytes, where: str) -> dict[str, Any]:
 
 
 def _int(digits: str) -> int:
-    # Long numbers take quadratic time. transformers writes int(1e30) for a model_max_length that is not known.
+    # Long numbers take quadratic time; but transformers writes int(1e30) for an unknown model_max_length.
     if len(digits) > 100:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)

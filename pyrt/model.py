@@ -212,6 +212,11 @@ class Model:
         return int(self.config.knobs["n_vocab"])
 
     @property
+    def tensors(self) -> list[tuple[str, str, int, int, int]]:
+        """(name, layout, rows, columns, bytes as packed) of each tensor, by the core's names."""
+        return self._alive().tensors
+
+    @property
     def info(self) -> ModelInfo:
         core, runner = self._alive(), self.engine.runner
         return ModelInfo(

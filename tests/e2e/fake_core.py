@@ -14,6 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pyrt import _core
+from pyrt.engine import Engine
+from pyrt.generate import Job
+from pyrt.kv import PagedCache, page_limits
+from pyrt.options import SamplingParams
+from pyrt.streams import Stream
 
 PAGE = 32
 N_VOCAB = 300
@@ -42,6 +47,7 @@ class Result(NamedTuple):
     logits: np.ndarray
     block_max: np.ndarray
     logsumexp: np.ndarray
+    saturated: int = 0
 
 
 class FakeRunner:
@@ -72,7 +78,9 @@ class FakeRunner:
         check_batch(tokens, positions, sequences, want, tables)
         rows = []
         for token, position, sequence, wanted in zip(tokens, positions, sequences, want, strict=True):
-            if (flag is not None and flag.is_set()) or (deadline is not None and time.monotonic() >= deadline):
+            if (flag is not None and flag.is_set()) or (
+                deadline is not None and time.monotonic() >= deadline
+            ):
                 raise _core.Cancelled
             if self.delay:
                 time.sleep(self.delay)
@@ -117,14 +125,15 @@ def check_batch(tokens, positions, sequences, want, tables):
 
 
 def logits_of(seen_by_group, n_vocab):
-    """Deterministic logits in [-8, 8) that change with every token seen."""
-    state = np.uint64(14695981039346656037)
+    """Deterministic logits in [-8, 8) that change with every token seen and its place."""
+    state = 14695981039346656037
     for tokens in seen_by_group:
         weights = np.arange(1, len(tokens) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (tokens.astype(np.uint64) + np.uint64(1)) * (weights | np.uint64(1))
-        state = state * np.uint64(1099511628211) + (mixed ^ (mixed >> np.uint64(29))).sum(dtype=np.uint64)
+        digest = int((mixed ^ (mixed >> np.uint64(29))).sum(dtype=np.uint64))
+        state = (state * 1099511628211 + digest) % 2**64
     ids = np.arange(1, n_vocab + 1, dtype=np.uint64) * np.uint64(0xD6E8FEB86659FD93)
-    x = state ^ ids
+    x = np.uint64(state) ^ ids
     for shift in (32, 29, 32):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(0xD6E8FEB86659FD93)
     return ((x >> np.uint64(40)).astype(np.float32) / 2.0**20 - 8.0).astype(np.float32)
@@ -148,3 +157,66 @@ def expected_greedy(prompt, n, windows=(0,)):
     for _ in range(n):
         tokens.append(int(np.argmax(expected_logits(tokens, windows))))
     return tokens[len(prompt) :]
+
+
+class Letters:
+    """A vocabulary of single characters: token i is the letter chr(65 + i); no specials."""
+
+    def __init__(self, eos_ids=()):
+        self.eos_ids = frozenset(eos_ids)
+        self.bos_id = None
+
+    def encode(self, text, add_special_tokens=True):
+        return [ord(letter) - 65 for letter in text]
+
+    def decode(self, ids, skip_special_tokens=True):
+        return "".join(chr(65 + token) for token in ids)
+
+    def detokenizer(self):
+        return LetterWriter()
+
+
+class LetterWriter:
+    def push(self, token):
+        return chr(65 + token)
+
+    def finish(self):
+        return ""
+
+
+class Fixture(NamedTuple):
+    """An engine on the fake core, with what is needed to make jobs for it."""
+
+    engine: Engine
+    runner: FakeRunner
+    cache: FakeCache
+    windows: tuple
+    n_ctx: int
+
+    def job(self, prompt, vocabulary=None, **fields):
+        params = SamplingParams(**fields)
+        return Job(self.engine, vocabulary or Letters(), prompt, params, params.samplers({}),
+                   n_ctx=self.n_ctx, n_vocab=N_VOCAB)  # fmt: skip
+
+    def run(self, prompt, **fields):
+        return self.job(prompt, **fields).submit().wait()
+
+    def stream(self, prompt, **fields):
+        return Stream(self.engine, self.job(prompt, **fields).submit())
+
+    def expect(self, prompt, n):
+        return expected_greedy(prompt, n, self.windows)
+
+    def assert_empty(self):
+        """No page is held by anyone, and every page that exists can be taken."""
+        for pool in self.engine.cache.pools:
+            assert pool.available == pool.limit
+
+
+def make_engine(windows=(0,), n_ctx=512, pages=None, memory_pages=None, **runner):
+    """pages: the most pages, by group; None is enough for four full contexts."""
+    cache = FakeCache(windows, memory_pages=memory_pages)
+    limits = pages or page_limits(cache.groups, n_ctx, 4, None)
+    fake = FakeRunner(cache, **runner)
+    engine = Engine(fake, PagedCache(cache, limits, n_ctx, b"fake"), N_VOCAB)
+    return Fixture(engine, fake, cache, windows, n_ctx)

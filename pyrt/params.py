@@ -25,8 +25,8 @@ class _Packed(NamedTuple):
     nbytes: int
 
 
-# csrc/packed/layout.h: the codes with f16 scales and minima for each 32, or two levels of them for 256; panels
-# of 16 rows. By stored type, as csrc/formats/formats.def assigns them.
+# csrc/packed/layout.h: codes with f16 scales and minima for each 32, or two levels of them for 256; panels of
+# 16 rows. By stored type, as csrc/formats/formats.def assigns them.
 _PANEL = 16
 _PACKED = {
     "F32": _Packed(1, 4), "F16": _Packed(1, 2), "BF16": _Packed(1, 2), "Q4_0": _Packed(64, 36),
@@ -103,7 +103,7 @@ def kv_token_nbytes(config: ModelConfig, kv_dtype: str = "f16") -> int:
 
 
 def kv_nbytes(config: ModelConfig, n_tokens: int, kv_dtype: str = "f16") -> int:
-    """Most bytes that a sequence of ``n_tokens`` holds: whole pages, of sliding windows what is still seen."""
+    """Most bytes that a sequence of ``n_tokens`` holds: whole pages; of windows, what is still seen."""
     layer_page = kv_token_nbytes(config, kv_dtype) // config.knobs["n_layers"] * PAGE
     n_pages = _up(n_tokens, PAGE) // PAGE
     return sum(layer_page * most_held(window, n_pages) for window in config.knobs["layer_window"])

@@ -97,7 +97,7 @@ class _Conversation:
         said: list[str] = []
         try:
             messages = [*system, *self._messages, question]
-            stream = self._model.chat_stream(messages, on_prefill=self._bars.stage("prompt"), **self._fields)
+            stream = self._model.chat_stream(messages, on_progress=self._bars.stage("prompt"), **self._fields)
             remark(say(stream, self._bars, said), self._verbose)
         except KeyboardInterrupt:
             note("(stopped)")

@@ -62,13 +62,21 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """1536 → "1.5 KB"; decimal units, as disks and downloads are counted."""
-    units = ["B", "KB", "MB", "GB", "TB"]
+    """1500 → "1.5 KB": decimal units, as disks and downloads are counted."""
+    return _scaled(n_bytes, 1000, ("B", "KB", "MB", "GB", "TB"), 1)
+
+
+def memory(n_bytes: float) -> str:
+    """1536 → "1.50 KiB": binary units, as memory is counted."""
+    return _scaled(n_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB"), 2)
+
+
+def _scaled(n: float, step: int, units: Sequence[str], digits: int) -> str:
     power = 0
-    while abs(n_bytes) >= 1000 and power < len(units) - 1:
-        n_bytes /= 1000
+    while abs(n) >= step and power < len(units) - 1:
+        n /= step
         power += 1
-    return f"{n_bytes:.1f} {units[power]}" if power else f"{n_bytes:.0f} B"
+    return f"{n:.{digits if power else 0}f} {units[power]}"
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str], right: Iterable[int] = ()) -> None:

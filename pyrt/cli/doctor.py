@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pyrt.cli.console import print_facts, print_json, size
+from pyrt.cli.console import memory, print_facts, print_json, size
 from pyrt.hub import cache_dir
 from pyrt.hub.hf_cache import hub_cache
 
@@ -107,7 +107,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("libraries", ", ".join(f"{name} {found or 'missing'}" for name, found in facts["libraries"].items()))
     ]
     caches = ", ".join(
-        f"{level.upper()} {size(cpu[level])}" for level in ("l1d", "l2", "l3") if cpu.get(level)
+        f"{level.upper()} {memory(cpu[level])}" for level in ("l1d", "l2", "l3") if cpu.get(level)
     )
     lines += [("cpu", str(cpu["model_name"])), ("caches", caches)]
     lines += [("isa", f"{cpu['isa']}{' (PYRT_ISA)' if os.environ.get('PYRT_ISA') else ''}")]

@@ -54,7 +54,7 @@ def show(args: argparse.Namespace) -> None:
     if facts.get("modified"):
         facts["modified"] = _day(facts["modified"])
     facts["path"] = facts["path"] or "not fetched yet: `pyrt pull` fetches it"
-    print_facts((name.replace("_", " "), str(value)) for name, value in facts.items() if value is not None)
+    print_facts((name.replace("_", " "), _words(value)) for name, value in facts.items() if value is not None)
 
 
 def rm(args: argparse.Namespace) -> int:
@@ -75,6 +75,12 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
     facts = asdict(entry)
     del facts["files"]
     return facts
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _day(seconds: float | None) -> str:

@@ -18,12 +18,12 @@ def run(args: argparse.Namespace) -> None:
     with Bars() as bars, load(args, bars) as model:
         bars.close()
         if args.raw:
-            stream = model.stream(prompt, on_prefill=bars.stage("prompt"), **fields)
+            stream = model.stream(prompt, on_progress=bars.stage("prompt"), **fields)
         else:
             system = [] if args.system is None else [{"role": "system", "content": args.system}]
             messages = [*system, {"role": "user", "content": prompt}]
             try:
-                stream = model.chat_stream(messages, on_prefill=bars.stage("prompt"), **fields)
+                stream = model.chat_stream(messages, on_progress=bars.stage("prompt"), **fields)
             except TemplateError as error:
                 raise without_template(model, error) from error
         remark(say(stream, bars), args.verbose)

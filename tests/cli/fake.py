@@ -64,10 +64,10 @@ class FakeModel:
         self.loaded = {"model": model, **options}
         return self
 
-    def stream(self, prompt: Any, on_prefill: Any = None, **options: Any) -> FakeStream:
+    def stream(self, prompt: Any, on_progress: Any = None, **options: Any) -> FakeStream:
         self.asked.append(prompt)
         self.options.append(options)
-        on_prefill(1, 1)
+        on_progress(1, 1)
         self.streams.append(FakeStream(self.answers.pop(0), self.finish))
         return self.streams[-1]
 

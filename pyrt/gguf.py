@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyrt.errors import ModelFormatError
-from pyrt.gguf_header import GGUFPart, Numbers, Text, Texts, read_part
+from pyrt.gguf_header import GGUFPart, Numbers, Text, Texts, read_numbers, read_part
 from pyrt.tensors import TensorInfo, quoted
 
 # As llama.cpp's gguf-split names the parts; they are counted from 1 in names and from 0 in split.no.
@@ -60,7 +60,7 @@ def _decode(buffer: mmap.mmap, value: Text | Texts | Numbers) -> str | list[str]
     if isinstance(value, Text):
         return buffer[value.start : value.end].decode()
     if isinstance(value, Numbers):
-        return np.frombuffer(buffer, value.dtype, value.length, value.start).copy()
+        return read_numbers(buffer, value)
     # A loop over half a million strings costs a quarter of a second. So each length becomes a single NUL, and
     # all the text is decoded and cut there in one go; unless a NUL in a string makes the cuts too many.
     lengths_at = value.lengths_at - value.start

@@ -34,7 +34,7 @@ MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 16
 MAX_STRINGS = 1 << 22
 MAX_NAME_BYTES = (1 << 16) - 1
-MAX_TEXT_BYTES = 1 << 27
+MAX_VALUE_BYTES = 1 << 27
 
 MAX_DIMS = 4
 DEFAULT_ALIGNMENT = 32
@@ -111,9 +111,9 @@ def read_part(path: Path) -> GGUFPart:
     """
     walk = _Walk(path, map_file(path))
     _check_magic(walk)
-    # A tensor's record takes 32 bytes when its name is empty, a key 13 when it is empty and holds a byte.
-    n_tensors = walk.count("tensor count", 32, MAX_TENSORS)
-    n_keys = walk.count("metadata count", 13, MAX_KEYS)
+    # The shortest records have names of one byte, and one dimension or a value of one byte.
+    n_tensors = walk.count("tensor count", 33, MAX_TENSORS)
+    n_keys = walk.count("metadata count", 14, MAX_KEYS)
     values = _read_values(walk, n_keys)
     tensors: dict[str, PlacedTensor] = {}
     for i in range(n_tensors):
@@ -126,6 +126,14 @@ def read_part(path: Path) -> GGUFPart:
     if type(alignment) is not int or alignment < 8 or alignment & (alignment - 1):
         raise walk.error("general.alignment", "must be a power of two and at least 8")
     return GGUFPart(path, walk.buffer, values, _place(walk, tensors.values(), alignment))
+
+
+def read_numbers(buffer: mmap.mmap, numbers: Numbers) -> np.ndarray:
+    """A copy of the array; a bool is what is not zero."""
+    dtype, start, length = numbers
+    if dtype == np.bool_:
+        return np.frombuffer(buffer, np.uint8, length, start) != 0
+    return np.frombuffer(buffer, dtype, length, start).copy()
 
 
 class _Walk:
@@ -170,6 +178,8 @@ class _Walk:
 
     def name(self, field: str) -> str:
         length = self.count(field, 1, MAX_NAME_BYTES)
+        if length == 0:
+            raise self.error(field, "is empty")
         start = self.take(length, field)
         try:
             return self.buffer[start : self.pos].decode()
@@ -177,7 +187,7 @@ class _Walk:
             raise self.error(field, "is not UTF-8") from error
 
     def text(self, field: str) -> Text:
-        length = self.count(field, 1, MAX_TEXT_BYTES)
+        length = self.count(field, 1, MAX_VALUE_BYTES)
         start = self.take(length, field)
         return Text(start, self.pos)
 
@@ -195,15 +205,16 @@ class _Walk:
             pos = self.size + 1
         if pos > self.size:
             raise self.error(field, f"its {count} strings do not end within the file (truncated?)")
-        if pos - start > MAX_TEXT_BYTES:
-            raise self.error(field, f"{pos - start} bytes of text are above the limit of {MAX_TEXT_BYTES}")
+        if pos - start > MAX_VALUE_BYTES:
+            raise self.error(field, f"{pos - start} bytes are above the limit of {MAX_VALUE_BYTES}")
         self.pos = pos
         return Texts(np.frombuffer(lengths_at, np.int64), start, pos)
 
     def numbers(self, field: str, dtype: np.dtype[Any], count: int) -> Numbers:
-        start = self.take(count * dtype.itemsize, field)
-        if dtype == np.bool_ and (np.frombuffer(self.buffer, np.uint8, count, start) > 1).any():
-            raise self.error(field, "a bool must be 0 or 1")
+        nbytes = count * dtype.itemsize
+        start = self.take(nbytes, field)
+        if nbytes > MAX_VALUE_BYTES:
+            raise self.error(field, f"{nbytes} bytes are above the limit of {MAX_VALUE_BYTES}")
         return Numbers(dtype, start, count)
 
     def value(self, field: str, max_strings: int) -> Any:
@@ -214,8 +225,7 @@ class _Walk:
             return self.array(field, max_strings)
         if kind not in _NUMBERS:
             raise self.error(field, f"unknown value type {kind}")
-        dtype, start, _ = self.numbers(field, _NUMBERS[kind], 1)
-        return np.frombuffer(self.buffer, dtype, 1, start)[0].item()
+        return read_numbers(self.buffer, self.numbers(field, _NUMBERS[kind], 1))[0].item()
 
     def array(self, field: str, max_strings: int) -> Texts | Numbers:
         kind = self.u32(f"{field}: item type")

@@ -1,9 +1,9 @@
 """What the bytes of each GGUF weight type mean, in NumPy.
 
 Written from the block structs of ggml-common.h and https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
-Everything is float32 arithmetic in the order shown, so a decoder can be held to it bit for bit. In the drawings
-``f16`` is an IEEE half and ``u4[32]`` are 32 codes of 4 bits; 16 bytes of those hold values 0-15 in their low
-nibbles and 16-31 in their high ones.
+Everything is float32 arithmetic in the order shown, so a decoder can be held to it bit for bit. In the
+drawings ``f16`` is an IEEE half and ``u4[32]`` are 32 codes of 4 bits; 16 bytes of those hold values 0-15 in
+their low nibbles and 16-31 in their high ones.
 """
 
 from __future__ import annotations
@@ -247,8 +247,8 @@ def _scaled_groups(blocks: Array, q: Array) -> Array:
     """The two-level scales of Q4_K and Q5_K applied to codes [n, 8, 32].
 
     Twelve bytes, a, b, c of four each, hold 8 scales and 8 mins of 6 bits. Groups 0-3: scale = a & 63,
-    min = b & 63. Groups 4-7: the low four bits of a scale are the low nibble of c, those of a min the high one;
-    the two bits above them are the top bits of a and of b.
+    min = b & 63. Groups 4-7: the low four bits of a scale are the low nibble of c, those of a min the high
+    one; the two bits above them are the top bits of a and of b.
     """
     a, b, c = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     scale = np.hstack([a & 63, c & 15 | a >> 6 << 4])

@@ -58,7 +58,7 @@ typedef struct pyrt_kernels {
   void (*exp)(const float* x, int64_t n, float* out);
   /* The largest of scale * x, and the sum of exp(scale * x - that). n >= 1. */
   void (*max_sum_exp)(const float* x, int64_t n, float scale, float* max, float* sum);
-  /* float to f16, ties to even, finite overflow to 65504. Returns how many overflowed. */
+  /* float to f16, ties to even, larger magnitudes to 65504. Returns how many were larger or no number. */
   int64_t (*to_f16)(const float* x, int64_t n, uint16_t* out);
 
   void (*attn_f16)(const pyrt_attn*);

@@ -84,7 +84,7 @@ inline int64_t to_f16(const float* x, int64_t n, uint16_t* out) {
     const int m = lanes_at(n, i);
     const F v = f_load_n(x + i, m);
     if (i_largest(i_magnitude(v)) > 0x477fe000) {  // 65504
-      for (int j = 0; j < m; ++j) overflow += __builtin_fabsf(x[i + j]) > 65504.0f;
+      for (int j = 0; j < m; ++j) overflow += !(__builtin_fabsf(x[i + j]) <= 65504.0f);
     }
     uint16_t h[kPanel];
     f_store_f16(h, f_max(f_min(v, f_set(65504.0f)), f_set(-65504.0f)));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ def real(low: float, high: float = math.inf, *, above: bool = False) -> Callable
 
 
 def _range(low: float, high: float, above: bool = False) -> str:
+    if math.isinf(low):
+        return "a finite number"
     start = f"above {low}" if above else f"at least {low}"
     return start if math.isinf(high) else f"{start} and at most {high}"
 
@@ -52,39 +54,46 @@ def boolean(name: str, value: Any) -> bool:
 
 
 def strings(name: str, value: Any) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else tuple(value)
-    for string in strings:
+    found = (value,) if isinstance(value, str) else _each(name, value, "a string or a list of strings")
+    for string in found:
         if not isinstance(string, str):
             raise TypeError(f"{name} must be a string or a list of strings, not {string!r}")
         if not string:
             raise ValueError(f"{name}: an empty string would stop everywhere")
-    return strings
+    return found
 
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
     check = integer(0)
-    return tuple(check(name, token) for token in value)
+    return tuple(check(name, token) for token in _each(name, value, "a list of token ids"))
 
 
 def bias(name: str, value: Any) -> dict[int, float]:
-    bias = {}
-    for token, amount in dict(value).items():
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict of token ids and numbers, not {value!r}")
+    added = {}
+    for token, amount in value.items():
         # OpenAI's JSON has the ids as strings.
         key = integer(0)(name, int(token) if isinstance(token, str) and token.isdecimal() else token)
-        bias[key] = float(amount)
-        if math.isnan(bias[key]) or bias[key] == math.inf:
-            raise ValueError(f"{name}: {amount} for token {key} is not a number that can be added")
-    return bias
+        added[key] = -math.inf if amount == -math.inf else real(-math.inf)(name, amount)
+    return added
 
 
 def processors(name: str, value: Any) -> tuple[Callable[..., Any], ...]:
-    processors = (value,) if callable(value) else tuple(value)
-    if not all(callable(processor) for processor in processors):
+    found = (value,) if callable(value) else _each(name, value, "a list of callables")
+    if not all(callable(processor) for processor in found):
         raise TypeError(f"{name} must be callables (token_ids, logits)")
-    return processors
+    return found
 
 
 def truncate(name: str, value: Any) -> str:
     if value not in ("left", "middle"):
         raise ValueError(f"{name}: {value!r} is neither None, 'left' nor 'middle'")
     return str(value)
+
+
+def _each(name: str, value: Any, what: str) -> tuple[Any, ...]:
+    try:
+        return tuple(value)
+    except TypeError:
+        raise TypeError(f"{name} must be {what}, not {value!r}") from None

@@ -1,8 +1,10 @@
-"""A stand-in for the core's runner and cache: no neural network, but every mistake with pages shows in its logits.
+"""A stand-in for the core's runner and cache: no neural network, but every mistake with pages shows in its
+logits.
 
-A page slot stores (token, position). The logits of a row are a hash of all tokens that the row can see, read back
-through the page tables: over the full group from position 0, over a windowed group from its window on. A slot that
-holds another position than it should is a page that was mixed up, and an error.
+A page slot stores (token, position). The logits of a row are a hash of all tokens that the row can see,
+read back
+through the page tables: over the full group from position 0, over a windowed group from its window on. A
+slot that holds another position than it should is a page that was mixed up, and an error.
 """
 
 from __future__ import annotations
@@ -88,8 +90,10 @@ class FakeRunner:
                 raise FloatingPointError("layer 3: not finite")
             for slots, table in zip(self.cache.slots, tables, strict=True):
                 slots[table[sequence, position // PAGE], position % PAGE] = token, position
-            row = [self._seen(slots, table[sequence], position, group["window"])
-                   for slots, table, group in zip(self.cache.slots, tables, self.cache.groups, strict=True)]  # fmt: skip
+            row = [
+                self._seen(slots, table[sequence], position, group["window"])
+                for slots, table, group in zip(self.cache.slots, tables, self.cache.groups, strict=True)
+            ]
             if wanted:
                 rows.append(logits_of(row, self.n_vocab))
         self.steps.append(len(tokens))
@@ -108,7 +112,7 @@ class FakeRunner:
 
 
 def check_batch(tokens, positions, sequences, want, tables):
-    """The promises of a batch: types, rows of a sequence together and ascending, no page written by two sequences."""
+    """The promises of a batch: types, a sequence's rows together and ascending, no page written by two."""
     assert tokens.dtype == positions.dtype == sequences.dtype == np.int32
     assert want.dtype == np.uint8
     assert len(tokens) == len(positions) == len(sequences) == len(want) > 0

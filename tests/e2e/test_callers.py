@@ -1,8 +1,8 @@
 """Many callers, and callers that go away: threads, tasks, Ctrl-C, deadlines, closed generators, forks.
 
-The fake runner sleeps a millisecond a row and looks at the flag between rows, so that a prompt of 2,000 tokens takes
-seconds unless it is cancelled. Bounds on waiting are many times what is promised (50 ms): they tell a cancelled step
-from one that ran to its end, on a busy machine too.
+The fake runner sleeps a millisecond a row and looks at the flag between rows, so that a prompt of 2,000
+tokens takes seconds unless it is cancelled. Bounds on waiting are many times what is promised (50 ms): they
+tell a cancelled step from one that ran to its end, on a busy machine too.
 """
 
 import asyncio

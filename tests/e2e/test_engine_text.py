@@ -1,4 +1,4 @@
-"""The engine on the fake core: the same request gives the same tokens, whatever runs beside it and whatever is cached."""
+"""The engine on the fake core: a request gives the same tokens, whatever runs beside it or is cached."""
 
 import random
 

@@ -45,8 +45,8 @@ def test_stops_do_not_depend_on_the_pieces(pieces, stops):
 
 @given(st.lists(LETTERS, max_size=8), STOPS)
 def test_no_part_of_a_stop_is_shown_early(pieces, stops):
-    """What was shown is never longer than the text up to the first stop, and holds back no more than needed."""
-    final, hit = first_stop("".join(pieces), stops)
+    """What is shown is the beginning of the final text, and no more is held back than needed."""
+    final, _ = first_stop("".join(pieces), stops)
     matcher, shown, seen = StopMatcher(stops), "", ""
     for piece in pieces:
         text, stop = matcher.push(piece)

@@ -210,12 +210,12 @@ class Engine:
         )
 
     def _tables(self, spans: list[Span]) -> list[np.ndarray]:
-        tables = [span.sequence.table for span in spans]
-        width = max(table.length for table in tables)
-        return [
-            np.stack([table.pages[group][:width] for table in tables])
-            for group in range(len(self.cache.pools))
-        ]
+        width = max(span.sequence.table.length for span in spans)
+        tables = [np.full((len(spans), width), -1, np.int32) for _ in self.cache.pools]
+        for row, span in enumerate(spans):
+            for table, pages in zip(tables, span.sequence.table.pages, strict=True):
+                table[row, : min(width, len(pages))] = pages[:width]
+        return tables
 
     def _deliver(self, spans: list[Span], result: _core.StepResult) -> None:
         row = 0

@@ -34,14 +34,14 @@ class CoreCache(Protocol):
 class Table:
     """The pages of one sequence, and the hashes of its full pages.
 
-    pages: one int32[ceil(n_ctx / 32)] a group, -1 where absent. start: first page still held, by group.
+    pages: one int32[most pages] a group, -1 where absent. start: first page still held, by group.
     length: pages reached so far (the same in every group). keys: hashes of the full pages known so far.
     """
 
     __slots__ = ("keys", "length", "pages", "start")
 
-    def __init__(self, n_groups: int, n_ctx: int) -> None:
-        self.pages = [np.full(-(-n_ctx // PAGE), -1, np.int32) for _ in range(n_groups)]
+    def __init__(self, n_groups: int, most_tokens: int) -> None:
+        self.pages = [np.full(-(-most_tokens // PAGE), -1, np.int32) for _ in range(n_groups)]
         self.start = [0] * n_groups
         self.length = 0
         self.keys: list[bytes] = []
@@ -139,15 +139,14 @@ class Pool:
 class PagedCache:
     """All groups of one KV cache; owned by one engine, used by one thread at a time."""
 
-    def __init__(self, cache: CoreCache, limits: Sequence[int], n_ctx: int, salt: bytes) -> None:
+    def __init__(self, cache: CoreCache, limits: Sequence[int], salt: bytes) -> None:
         """limits: most pages, by group. salt: what else decides a page's bits (numerics, KV type)."""
         self.pools = [Pool(cache, group, limit) for group, limit in enumerate(limits)]
-        self._n_ctx = n_ctx
         self._root = blake2b(salt, digest_size=16).digest()
         self._coming: dict[bytes, Table] = {}  # prefixes that a running sequence is about to publish
 
-    def new_table(self) -> Table:
-        return Table(len(self.pools), self._n_ctx)
+    def new_table(self, most_tokens: int) -> Table:
+        return Table(len(self.pools), most_tokens)
 
     def attach(self, table: Table, tokens: array[int], most: int) -> int | None:
         """Share the longest cached prefix of ``tokens``, at most ``most`` tokens of it; returns how many.

@@ -276,7 +276,7 @@ class Model:
         runner = _core.Runner(core, cache := _core.KvCache(core, run.kv_dtype), run.isa, run.threads)
         limits = page_limits(cache.groups, run.context_length, SEQUENCES, self._budget)
         salt = f"{runner.numerics} {run.kv_dtype}".encode()
-        return Engine(runner, PagedCache(cache, limits, run.context_length, salt), self.n_vocab)
+        return Engine(runner, PagedCache(cache, limits, salt), self.n_vocab)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()

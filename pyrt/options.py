@@ -117,7 +117,7 @@ class SamplingParams(metaclass=_AnyName):
             getattr(self, name) is not None for name in ("top_k", "top_p", "min_p", "typical_p")
         )
         neutral = {"temperature": 1.0 if asks_for_draw else 0.0}
-        chosen = {
+        chosen: dict[str, Any] = {
             name: next(
                 (v for v in (getattr(self, name), defaults.get(name), neutral.get(name)) if v is not None),
                 None,

@@ -44,8 +44,10 @@ class Sequence:
 
     tokens: prompt and, as they come, generated ones. computed: how many have K and V in the cache. unread:
     first position whose logits the reader has not seen. cached: prompt tokens that a shared prefix saved.
-    table: its pages, from the first time it is looked at; it holds some only while ``running``.
+    table: its pages; it holds some only while ``running``.
     """
+
+    table: Table
 
     def __init__(self, request: Request, tokens: AnySequence[int], wanted_from: int, reader: Reader) -> None:
         self.request = request
@@ -56,7 +58,6 @@ class Sequence:
         self.computed = 0
         self.cached = 0
         self.order = 0
-        self.table: Table | None = None
         self.running = False
         self.started: float | None = None
         self.finished = False
@@ -74,7 +75,7 @@ class Request:
     ended: None, "cancelled" or "deadline". error: what ended it, to be raised in the caller.
     """
 
-    def __init__(self, *, deadline: float | None = None, most_tokens: int = 0) -> None:
+    def __init__(self, *, deadline: float | None = None, most_tokens: int) -> None:
         self.sequences: list[Sequence] = []
         self.deadline = deadline
         self.most_tokens = most_tokens
@@ -119,6 +120,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         for sequence in request.sequences:
             sequence.order = next(self._count)
+            sequence.table = self._cache.new_table(request.most_tokens)
             self.waiting.append(sequence)
 
     def live(self) -> list[Sequence]:
@@ -199,7 +201,6 @@ class Scheduler:
         return preempted
 
     def _reserve(self, sequence: Sequence, n_tokens: int) -> bool:
-        assert sequence.table is not None
         try:
             return self._cache.reserve(sequence.table, n_tokens)
         except MemoryLimitError as error:
@@ -212,8 +213,6 @@ class Scheduler:
         for sequence in list(self.waiting):
             if budget <= 0 or len(self.running) >= MOST_RUNNING:
                 break
-            if sequence.table is None:
-                sequence.table = self._cache.new_table()
             cached = self._cache.attach(sequence.table, sequence.tokens, sequence.unread)
             if cached is None:
                 continue
@@ -240,7 +239,6 @@ class Scheduler:
 
     def _stop(self, sequence: Sequence) -> None:
         """Give up pages; what they held is found again by its hash, or computed again."""
-        assert sequence.table is not None
         self._cache.release(sequence.table)
         self.running.remove(sequence)
         sequence.running = False

@@ -222,5 +222,5 @@ def make_engine(windows=(0,), n_ctx=512, pages=None, memory_pages=None, **runner
     cache = FakeCache(windows, memory_pages=memory_pages)
     limits = pages or page_limits(cache.groups, n_ctx, 4, None)
     fake = FakeRunner(cache, **runner)
-    engine = Engine(fake, PagedCache(cache, limits, n_ctx, b"fake"), N_VOCAB)
+    engine = Engine(fake, PagedCache(cache, limits, b"fake"), N_VOCAB)
     return Fixture(engine, fake, cache, windows, n_ctx)

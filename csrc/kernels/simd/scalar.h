@@ -32,6 +32,15 @@ inline float fma_one(float a, float b, float c) {
   return float(s);
 }
 
+// Whether rounding s = fl(a * b + c) once more, to float, may differ from rounding once: only if s is halfway between two
+// floats (a double that rounding cannot cross), or below the normal floats, where halfway lies elsewhere.
+inline uint32_t rounds_twice(double s, float f) {
+  uint64_t u;
+  __builtin_memcpy(&u, &s, 8);
+  const uint32_t magnitude = bits_of(f) & 0x7fffffffu;
+  return uint32_t((uint32_t(u) & 0x1fffffffu) == 0x10000000u) | uint32_t((magnitude <= 0x00800000u) & (s != 0));
+}
+
 inline F f_zero() { F r; EACH r.v[i] = 0; return r; }
 inline F f_set(float x) { F r; EACH r.v[i] = x; return r; }
 inline F f_load(const float* p) { F r; __builtin_memcpy(&r, p, 64); return r; }
@@ -42,7 +51,17 @@ inline F f_add(F a, F b) { EACH a.v[i] += b.v[i]; return a; }
 inline F f_sub(F a, F b) { EACH a.v[i] -= b.v[i]; return a; }
 inline F f_mul(F a, F b) { EACH a.v[i] *= b.v[i]; return a; }
 inline F f_div(F a, F b) { EACH a.v[i] /= b.v[i]; return a; }
-inline F f_fma(F a, F b, F c) { EACH a.v[i] = fma_one(a.v[i], b.v[i], c.v[i]); return a; }
+inline F f_fma(F a, F b, F c) {
+  F r;
+  uint32_t doubtful = 0;
+  EACH {
+    const double s = double(a.v[i]) * double(b.v[i]) + double(c.v[i]);
+    r.v[i] = float(s);
+    doubtful |= rounds_twice(s, r.v[i]);
+  }
+  if (doubtful) EACH r.v[i] = fma_one(a.v[i], b.v[i], c.v[i]);
+  return r;
+}
 inline F f_max(F a, F b) { EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 inline F f_min(F a, F b) { EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 // Lanes where x >= limit take a, the others b.

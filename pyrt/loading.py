@@ -12,7 +12,8 @@ from pyrt.config import ModelConfig, read_config
 from pyrt.errors import MemoryLimitError
 from pyrt.gguf import GGUFFile, open_gguf
 from pyrt.hub import resolve
-from pyrt.model import Model, RunOptions
+from pyrt.memory import RunOptions
+from pyrt.model import Model
 from pyrt.tokenizer import Tokenizer, tokenizer_from
 from pyrt.weights import WeightTensor, map_weights
 

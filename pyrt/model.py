@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -16,9 +15,10 @@ import numpy as np
 from pyrt import _core, scoring
 from pyrt.config import ModelConfig
 from pyrt.engine import Engine
-from pyrt.errors import ContextLengthError, MemoryLimitError, PyrtError
-from pyrt.generate import Job, check_ids
-from pyrt.kv import CHUNK, PagedCache, page_limits
+from pyrt.errors import ContextLengthError, PyrtError
+from pyrt.generate import Job, token_ids
+from pyrt.kv import PagedCache, page_limits
+from pyrt.memory import SEQUENCES, ModelInfo, RunOptions, kv_budget
 from pyrt.options import SamplingParams, make_params
 from pyrt.results import Chunk, Completion
 from pyrt.streams import Stream, async_stream, async_wait
@@ -29,37 +29,6 @@ if TYPE_CHECKING:
 Messages = str | Sequence[Mapping[str, Any]]
 Prompt = str | Sequence[int]
 OnProgress = Callable[[int, int], None]
-
-SEQUENCES = 4  # full contexts that the KV cache may hold by default
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a model runs. isa "" and threads 0: the best. memory_limit: bytes; None: half of the RAM."""
-
-    context_length: int
-    kv_dtype: str = "f16"
-    threads: int = 0
-    isa: str = ""
-    memory_limit: int | None = None
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What was loaded, and what runs it. kv_bytes_per_token: in all layers, as if no window were sliding."""
-
-    path: Path
-    arch: str
-    dtype: str
-    n_vocab: int
-    context_length: int
-    parameters: int
-    packed_bytes: int
-    kv_dtype: str
-    kv_bytes_per_token: int
-    isa: str
-    threads: int
-    numerics: str
 
 
 class Model:
@@ -86,7 +55,7 @@ class Model:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         _models.add(self)
-        self._budget = _budget(core, run)
+        self._budget = kv_budget(core, run)
         self.engine  # noqa: B018  a wrong isa or too small a limit is an error of loading
 
     # --- generate -----------------------------------------------------------------------------------------
@@ -191,14 +160,12 @@ class Model:
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """float32[n_tokens, n_vocab]: row i is what the model says after tokens[: i + 1]."""
-        self._check_tokens(tokens)
-        return scoring.logits(self.engine, tokens, self.n_vocab)
+        return scoring.logits(self.engine, self._checked(tokens), self.n_vocab)
 
     def score(self, text: str | Sequence[int]) -> np.ndarray:
         """float64[n_tokens - 1]: the natural log-probability of each token but the first."""
         tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
-        self._check_tokens(tokens)
-        return scoring.log_probabilities(self.engine, tokens)
+        return scoring.log_probabilities(self.engine, self._checked(tokens))
 
     def check_length(self, n_tokens: int) -> None:
         """ContextLengthError if so many tokens do not fit into the context."""
@@ -286,7 +253,7 @@ class Model:
             self._engine = None
 
     def _job(self, prompt: Prompt, params: SamplingParams, on_progress: OnProgress | None) -> Job:
-        if prompt == "":
+        if isinstance(prompt, str) and not prompt:
             raise ValueError("the prompt is empty")
         return Job(
             self.engine,
@@ -314,34 +281,16 @@ class Model:
         text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, **(kwargs or {}))
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    def _check_tokens(self, tokens: Sequence[int]) -> None:
-        check_ids(tokens, self.n_vocab)
+    def _checked(self, tokens: Sequence[int]) -> Sequence[int]:
         self.check_length(len(tokens))
+        return token_ids(tokens, self.n_vocab)
 
 
 def is_batch(prompt: Any) -> bool:
-    """Whether a prompt is a list of prompts: not a string, and not a list of ids."""
-    return not isinstance(prompt, str) and len(prompt) > 0 and not isinstance(prompt[0], (int, np.integer))
-
-
-def _budget(core: _core.Model, run: RunOptions) -> int:
-    """Bytes for KV pages. MemoryLimitError, with the arithmetic, if a stated limit leaves none."""
-    if run.memory_limit is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    scratch = _scratch_bytes(core.knobs)
-    budget = run.memory_limit - core.packed_bytes - scratch
-    if budget <= 0:
-        raise MemoryLimitError(
-            f"weights {core.packed_bytes:,} + scratch {scratch:,} bytes leave nothing of the memory limit of "
-            f"{run.memory_limit:,} bytes for the KV cache"
-        )
-    return budget
-
-
-def _scratch_bytes(knobs: Mapping[str, Any]) -> int:
-    """An upper estimate of what a step of CHUNK rows needs beside weights and KV, logits included."""
-    heads = (2 * knobs["n_heads"] + 2 * knobs["n_kv_heads"]) * knobs["head_dim"]
-    return 4 * CHUNK * (4 * knobs["d_model"] + 3 * knobs["d_ff"] + heads) + 4 * 64 * knobs["n_vocab"]
+    """Whether a prompt is a list of prompts: of strings, or of lists of ids."""
+    return (
+        not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], str | Sequence | np.ndarray)
+    )
 
 
 _models: weakref.WeakSet[Model] = weakref.WeakSet()

@@ -183,9 +183,15 @@ def test_truncation_on_request(truncate):
     assert f.run(prompt[:50], max_tokens=14, truncate=truncate).truncated_tokens == 0
 
 
-@pytest.mark.parametrize("prompt", [[], [-1], [N_VOCAB], [1, 2, N_VOCAB + 5, 3]])
+@pytest.mark.parametrize("prompt", [[], [-1], [N_VOCAB], [1, 2, N_VOCAB + 5, 3], [2**40]])
 def test_bad_prompts(prompt):
-    with pytest.raises(ValueError, match="prompt"):
+    with pytest.raises(ValueError, match="empty" if not prompt else f"{max(prompt)}"):
+        make_engine().run(prompt)
+
+
+@pytest.mark.parametrize("prompt", [["a"], [1.5], 5, None])
+def test_prompts_of_the_wrong_type(prompt):
+    with pytest.raises(TypeError, match="text or a list of token ids"):
         make_engine().run(prompt)
 
 

@@ -10,10 +10,10 @@ from e2e.fake_core import N_VOCAB, Letters, expected_logits, make_engine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrt.generate import Writer
 from pyrt.options import SamplingParams
 from pyrt.schedule import Row
 from pyrt.stops import StopMatcher
+from pyrt.writer import Writer
 
 LETTERS = st.text("abc", max_size=12)
 STOPS = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4)

@@ -1,6 +1,7 @@
 """SamplingParams: what is checked, what names mean, what a model's defaults do."""
 
 import math
+from array import array
 
 import numpy as np
 import pytest
@@ -152,9 +153,9 @@ def test_what_fits_into_20_tokens(n, max_tokens, truncate, kept):
     params = SamplingParams(max_tokens=max_tokens, truncate=truncate)
     if kept is None:
         with pytest.raises(ContextLengthError):
-            fit(range(n), params, 20)
+            fit(array("i", range(n)), params, 20)
         return
-    tokens, cut = fit(range(n), params, 20)
+    tokens, cut = fit(array("i", range(n)), params, 20)
     assert (len(tokens), cut) == (kept, n - kept)
     assert list(tokens)[-1] == n - 1
     if truncate == "middle":

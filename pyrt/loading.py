@@ -14,7 +14,7 @@ from pyrt.gguf import GGUFFile, open_gguf
 from pyrt.hub import resolve
 from pyrt.memory import RunOptions
 from pyrt.model import Model
-from pyrt.tokenizer import Tokenizer, tokenizer_from
+from pyrt.tokenizer import Tokenizer, tokenizer_from_source
 from pyrt.weights import WeightTensor, map_weights
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def load(
     with source:
         config = read_config(source)
         n_ctx = _context_length(given["context_length"], config)
-        tokenizer = tokenizer_from(source, chat_template=chat_template)
+        tokenizer = tokenizer_from_source(source, chat_template=chat_template)
         _check_weights(source, memory_limit)
         core = _build(source, config, dtype, given["threads"] or 0, on_progress)
         defaults = model_defaults(source)

@@ -45,7 +45,7 @@ class SafetensorsFile:
             reason = f"{header_bytes} bytes do not fit into the file's {size} (truncated?)"
             raise ModelFormatError(f"{path}: header length: {reason}")
         strict_json.check_size(header_bytes, f"{path}: header length")
-        header = strict_json.parse(self._buffer[8:start], f"{path}: header")
+        header = strict_json.parse(memoryview(self._buffer)[8:start], f"{path}: header")
         _check_metadata(path, header.pop("__metadata__", {}))
         for name, entry in header.items():
             info, begin = _read_entry(path, name, entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ def load(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object. ModelFormatError names the file and what is wrong with it."""
     buffer = map_file(path)
     check_size(len(buffer), str(path))
-    return parse(buffer[:], str(path))
+    return parse(buffer, str(path))
 
 
 def check_size(nbytes: int, where: str) -> None:
@@ -29,7 +30,7 @@ def check_size(nbytes: int, where: str) -> None:
         raise ModelFormatError(f"{where}: {nbytes} bytes of JSON are above the limit of {MAX_JSON_BYTES}")
 
 
-def parse(raw: bytes, where: str) -> dict[str, Any]:
+def parse(raw: mmap.mmap | memoryview, where: str) -> dict[str, Any]:
     """One JSON object; ``where`` begins the message of the ModelFormatError."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -39,11 +40,13 @@ def parse(raw: bytes, where: str) -> dict[str, Any]:
             raise ModelFormatError(f"{where}: {quoted(twice)}: the name appears twice")
         return result
 
-    n_values = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
-    if n_values > MAX_JSON_VALUES:
-        raise ModelFormatError(f"{where}: {n_values} values of JSON are above the limit of {MAX_JSON_VALUES}")
     try:
-        value = json.loads(raw.decode(), object_pairs_hook=unique, parse_int=_int)
+        text = str(raw, "utf-8")
+        n_values = sum(map(text.count, ",[{"))
+        if n_values > MAX_JSON_VALUES:
+            reason = f"{n_values} values of JSON are above the limit of {MAX_JSON_VALUES}"
+            raise ModelFormatError(f"{where}: {reason}")
+        value = json.loads(text, object_pairs_hook=unique, parse_int=_int)
     except UnicodeDecodeError as error:
         raise ModelFormatError(f"{where}: is not UTF-8: {error}") from error
     except RecursionError as error:

@@ -1,10 +1,11 @@
-"""Write GGUF and safetensors files byte by byte, so that each byte of them can lie."""
+"""Write GGUF and safetensors files and model folders byte by byte, so that each byte of them can lie."""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
@@ -103,3 +104,12 @@ def valid_safetensors() -> bytes:
         "e": entry("F32", [], 44, 48),
     }
     return safetensors(header, bytes(range(48)))
+
+
+def folder_of(path: Path, files: dict[str, Any]) -> Path:
+    """A folder with these files; dicts are written as JSON."""
+    for name, content in files.items():
+        target = path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path

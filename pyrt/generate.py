@@ -34,6 +34,7 @@ class Job:
         *,
         n_ctx: int,
         n_vocab: int,
+        continues: bool = True,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._began = time.monotonic()
@@ -48,7 +49,7 @@ class Job:
         self.request = Request(deadline=deadline, most_tokens=len(prompt) + most)
         self.request.on_progress = on_progress
         self._writers = [
-            Writer(index, vocabulary, params, samplers, most, n_vocab, self.chunks)
+            Writer(index, vocabulary, params, samplers, most, n_vocab, self.chunks, continues)
             for index in range(params.n)
         ]
         for writer in self._writers:

@@ -14,7 +14,7 @@ from pyrt.gguf import GGUFFile, open_gguf
 from pyrt.hub import resolve
 from pyrt.memory import RunOptions
 from pyrt.model import Model
-from pyrt.tokenizer import Tokenizer, tokenizer_from_source
+from pyrt.tokenizer import tokenizer_from_source
 from pyrt.weights import WeightTensor, map_weights
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ def load(
     DownloadError, or MemoryLimitError with the arithmetic.
     """
     given = {name: value for name, value in locals().items() if name not in ("model", "aliases")}
-    given |= options.canonical(aliases, given, ALIASES)
+    for name, value in options.canonical(aliases, given, ALIASES).items():
+        if given[name] is not None:
+            raise TypeError(f"{name} is given twice")
+        given[name] = value
     check(given)
     path = resolve(model, offline, on_progress)
     source = open_gguf(path) if path.suffix == ".gguf" else open_checkpoint(path)
@@ -132,6 +135,3 @@ def store(tensor: WeightTensor, dtype: str) -> str:
     if dtype in ("int8", "int4") and not (matrix and tensor.format in _FLOATS):
         return ""
     return _STORE[dtype] if tensor.rows > 1 else ""
-
-
-__all__ = ["Tokenizer", "load"]

@@ -114,9 +114,8 @@ class Model:
 
         The model's own template is applied; TemplateError if there is none. The rest is as in generate.
         """
-        return self.generate(
-            self._render(messages, chat_template_kwargs), params, on_progress=on_progress, **options
-        )
+        prompt = self._render(messages, chat_template_kwargs)
+        return self._job(prompt, make_params(params, options), on_progress, continues=False).submit().wait()
 
     def chat_stream(
         self,
@@ -128,9 +127,9 @@ class Model:
         **options: Any,
     ) -> Stream:
         """Like chat, piece by piece."""
-        return self.stream(
-            self._render(messages, chat_template_kwargs), params, on_progress=on_progress, **options
-        )
+        prompt = self._render(messages, chat_template_kwargs)
+        job = self._job(prompt, make_params(params, options), on_progress, continues=False).submit()
+        return Stream(self.engine, job)
 
     @overload
     async def agenerate(
@@ -144,7 +143,7 @@ class Model:
         """generate for asyncio: many tasks share one batch; cancelling the task cancels the request."""
         params = make_params(params, options)
         prompts = prompt if is_batch(prompt) else [prompt]
-        jobs = [self._job(each, params, None) for each in prompts]
+        jobs = [self._job(each, params) for each in prompts]
         results = await async_wait(self.engine, [job.submit() for job in jobs])
         return results if is_batch(prompt) else results[0]
 
@@ -152,7 +151,7 @@ class Model:
         self, prompt: Prompt, params: SamplingParams | None = None, **options: Any
     ) -> AsyncIterator[Chunk]:
         """stream for asyncio: ``async for chunk in model.astream(...)``."""
-        job = self._job(prompt, make_params(params, options), None).submit()
+        job = self._job(prompt, make_params(params, options)).submit()
         async for chunk in async_stream(self.engine, job):
             yield chunk
 
@@ -252,7 +251,14 @@ class Model:
             _left_behind.append(self._engine)
             self._engine = None
 
-    def _job(self, prompt: Prompt, params: SamplingParams, on_progress: OnProgress | None) -> Job:
+    def _job(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        on_progress: OnProgress | None = None,
+        *,
+        continues: bool = True,
+    ) -> Job:
         if isinstance(prompt, str) and not prompt:
             raise ValueError("the prompt is empty")
         return Job(
@@ -263,6 +269,7 @@ class Model:
             params.samplers(self._defaults),
             n_ctx=self.context_length,
             n_vocab=self.n_vocab,
+            continues=continues,
             on_progress=on_progress,
         )
 

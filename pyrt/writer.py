@@ -29,12 +29,18 @@ class Vocabulary(Protocol):
 
     eos_ids: Any
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
-    def detokenizer(self) -> Detokenizer: ...
+    def decode(
+        self, ids: Sequence[int], skip_special_tokens: bool = True, *, continues: bool = False
+    ) -> str: ...
+    def detokenizer(self, *, continues: bool = False) -> Detokenizer: ...
 
 
 class Writer:
-    """Reads the logits of one choice and writes its text: the Reader of a generating sequence."""
+    """Reads the logits of one choice and writes its text: the Reader of a generating sequence.
+
+    most: tokens at most. chunks: where pieces of text go. continues: whether the text goes on where the
+    prompt ends, so that a space in between belongs to it.
+    """
 
     def __init__(
         self,
@@ -45,6 +51,7 @@ class Writer:
         most: int,
         n_vocab: int,
         chunks: deque[Chunk],
+        continues: bool = True,
     ) -> None:
         self.index = index
         self.tokens: list[int] = []
@@ -57,7 +64,7 @@ class Writer:
         self._most = most
         self._chunks = chunks
         self._n_prompt: int | None = None
-        self._detokenizer = vocabulary.detokenizer()
+        self._detokenizer = vocabulary.detokenizer(continues=continues)
         self._matcher = StopMatcher(params.stop or ())
         self._stop_ids = frozenset(params.stop_token_ids or ())
         self._eos_ids = frozenset() if params.ignore_eos else frozenset(vocabulary.eos_ids)
@@ -158,4 +165,4 @@ class Writer:
         )
 
     def _text(self, token: int) -> str:
-        return self._vocabulary.decode([token], skip_special_tokens=False)
+        return self._vocabulary.decode([token], skip_special_tokens=False, continues=True)

@@ -173,10 +173,10 @@ class Letters:
     def encode(self, text, add_special_tokens=True):
         return [ord(letter) - 65 for letter in text]
 
-    def decode(self, ids, skip_special_tokens=True):
+    def decode(self, ids, skip_special_tokens=True, *, continues=False):
         return "".join(chr(65 + token) for token in ids)
 
-    def detokenizer(self):
+    def detokenizer(self, *, continues=False):
         return LetterWriter()
 
 

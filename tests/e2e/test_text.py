@@ -61,7 +61,7 @@ def test_no_part_of_a_stop_is_shown_early(pieces, stops):
 class Bytes(Letters):
     """Ids 0-255 are bytes of UTF-8; the rest are nothing."""
 
-    def detokenizer(self):
+    def detokenizer(self, *, continues=False):
         return ByteWriter()
 
 

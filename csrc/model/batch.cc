@@ -29,11 +29,11 @@ void check_pages(const Batch& b, const KvCache& cache, int64_t first, int64_t la
 
 int64_t Batch::n_wanted() const { return std::count_if(want, want + n_rows, [](uint8_t w) { return w != 0; }); }
 
-void Batch::check(const Config& config, const KvCache& cache) const {
+void Batch::check(const Config& config, const KvCache& cache, std::vector<bool>& begun) const {
   PYRT_CHECK(n_rows > 0, "a step needs rows");
   PYRT_CHECK(tables.size() == cache.groups().size(), tables.size(), " page tables for ", cache.groups().size(), " cache groups");
   const int32_t limit = config.n_positions ? std::min(config.n_positions, kMaxPosition) : kMaxPosition;
-  std::vector<bool> begun(size_t(n_sequences), false);
+  begun.assign(size_t(n_sequences), false);
   int64_t first = 0;
   for (int64_t r = 0; r < n_rows; ++r) {
     PYRT_CHECK(tokens[r] >= 0 && tokens[r] < config.n_vocab, "token ", tokens[r], " in row ", r, " is not in 0..", config.n_vocab - 1);

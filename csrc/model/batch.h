@@ -20,7 +20,8 @@ struct Batch {
 
   int64_t n_wanted() const;
   // Error that names the row and the value if anything is out of range or a page is missing.
-  void check(const Config& config, const KvCache& cache) const;
+  // `begun` is scratch.
+  void check(const Config& config, const KvCache& cache, std::vector<bool>& begun) const;
 };
 
 }  // namespace pyrt

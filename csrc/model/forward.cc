@@ -29,7 +29,7 @@ Runner::Runner(std::shared_ptr<const Model> model, std::shared_ptr<KvCache> cach
 
 // The whole model. Each line is one or two parallel regions over rows or panels.
 void Runner::step(const Batch& batch, const StepControl& control, const Logits& out) {
-  batch.check(model_->config, *cache_);
+  batch.check(model_->config, *cache_, begun_);
   StepScope scope(pool_, control);
   saturated_ = 0;
   non_finite_ = false;
@@ -239,7 +239,7 @@ void Runner::unembed(const Logits& out) {
       add(m.head.bias, out.values + r * n_vocab);
     }
   });
-  summarize(ctx_, out.values, n_rows_, n_vocab, out.block_max, out.logsumexp);
+  summarize(ctx_, out.values, n_rows_, n_vocab, block_sums_, out.block_max, out.logsumexp);
 }
 
 }  // namespace pyrt

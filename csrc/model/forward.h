@@ -65,6 +65,8 @@ class Runner {
   Activations result_;  // [n_rows][d_model], what a block adds to the stream
   std::vector<Buffer> angles_;  // a rope set each: cos, sin [n_rows][pairs]
   Buffer tail_;                 // logits, where n_vocab is no multiple of 16
+  std::vector<float> block_sums_;
+  std::vector<bool> begun_;
   std::atomic<bool> non_finite_{false};
   std::atomic<int64_t> saturated_{0};
 };

@@ -30,9 +30,10 @@ struct Before {  // larger logit first, then smaller index
 
 }  // namespace
 
-void summarize(const Context& ctx, const float* logits, int64_t rows, int64_t n, float* block_max, double* logsumexp) {
+void summarize(const Context& ctx, const float* logits, int64_t rows, int64_t n, std::vector<float>& sums, float* block_max,
+               double* logsumexp) {
   const int64_t blocks = blocks_of(n);
-  std::vector<float> sums(size_t(rows * blocks));
+  sums.resize(size_t(rows * blocks));
   constexpr int64_t kPiece = 64;  // blocks a task
   const int64_t pieces = (blocks + kPiece - 1) / kPiece;
   ctx.pool.run(int(rows * pieces), [&](int task, int) {

@@ -9,8 +9,9 @@
 namespace pyrt {
 
 // block_max [rows][ceil(n / 256)] and logsumexp [rows] of logits [rows][n]: a sum per block, merged in order.
-// NonFiniteError if a logit is not finite.
-void summarize(const Context& ctx, const float* logits, int64_t rows, int64_t n, float* block_max, double* logsumexp);
+// `sums` is scratch. NonFiniteError if a logit is not finite.
+void summarize(const Context& ctx, const float* logits, int64_t rows, int64_t n, std::vector<float>& sums, float* block_max,
+               double* logsumexp);
 
 // logsumexp of scale * logits [n].
 double log_sum_exp(const pyrt_kernels& kernels, const float* logits, int64_t n, float scale);

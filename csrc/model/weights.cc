@@ -58,7 +58,10 @@ void decode_vector(const Config& c, const Format& format, const Slot& slot, cons
   Vector stored(size_t(slot.cols));
   format.decode(data, slot.cols, stored.data());
   out.resize(stored.size());
-  for (int64_t i = 0; i < slot.cols; ++i) out[size_t(i)] = stored[size_t(slot.rotated ? stored_row(c, i) : i)];
+  for (int64_t i = 0; i < slot.cols; ++i) {
+    out[size_t(i)] = stored[size_t(slot.rotated ? stored_row(c, i) : i)];
+    PYRT_CHECK(std::isfinite(out[size_t(i)]), "it holds a value that is not finite");
+  }
 }
 
 }  // namespace
@@ -108,16 +111,18 @@ void ModelBuilder::add(const std::string& name, std::string_view format, int64_t
                " block");
   PYRT_CHECK(int64_t(data.size()) / rows == from->row_bytes(cols) && int64_t(data.size()) % rows == 0, "tensor ", name, " has ",
              data.size(), " bytes of data, but needs ", rows, " x ", from->row_bytes(cols));
-  if (slot.vector)
-    decode_vector(model_->config, *from, slot, data.data(), *slot.vector);
-  else
-    pack(name, *from, *to, slot, data.data());
-  if (slot.vector)
-    for (float x : *slot.vector) PYRT_CHECK(std::isfinite(x), "tensor ", name, " holds a value that is not finite");
+  try {
+    if (slot.vector)
+      decode_vector(model_->config, *from, slot, data.data(), *slot.vector);
+    else
+      pack(*from, *to, slot, data.data());
+  } catch (const Error& e) {
+    throw Error(text("tensor ", name, ": ", e.what()));
+  }
   slot.filled = true;
 }
 
-void ModelBuilder::pack(const std::string& name, const Format& from, const Format& to, const Slot& slot, const uint8_t* data) {
+void ModelBuilder::pack(const Format& from, const Format& to, const Slot& slot, const uint8_t* data) {
   PackedMatrix& matrix = *slot.matrix;
   const int64_t cols = slot.cols, panel_bytes = layout_info(to.layout).panel_bytes(cols);
   const int64_t panels = (slot.rows + kPanel - 1) / kPanel;
@@ -134,12 +139,12 @@ void ModelBuilder::pack(const std::string& name, const Format& from, const Forma
       if (!convert) continue;
       from.decode(rows[lane], cols, floats.data());
       uint8_t* encoded = converted.data() + lane * to.row_bytes(cols);
-      PYRT_CHECK(encode_row(to, floats.data(), cols, encoded), "tensor ", name, " cannot be stored as ", to.name);
+      encode_row(to, floats.data(), cols, encoded);
       rows[lane] = encoded;
     }
     if (!to.pack_panel(rows, cols, packed + panel * panel_bytes)) finite = false;
   });
-  PYRT_CHECK(finite, "tensor ", name, " holds a value or a scale that is not finite");
+  PYRT_CHECK(finite, "it holds a value or a scale that is not finite");
   matrix = {to.layout, slot.rows, cols, panel_bytes, packed};
 }
 

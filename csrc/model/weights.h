@@ -72,7 +72,7 @@ class ModelBuilder {
   static int64_t packed_row(const Config& config, const Slot& slot, int64_t row);
 
  private:
-  void pack(const std::string& name, const Format& from, const Format& to, const Slot& slot, const uint8_t* data);
+  void pack(const Format& from, const Format& to, const Slot& slot, const uint8_t* data);
 
   std::shared_ptr<Model> model_;
   std::map<std::string, Slot> slots_;

@@ -57,7 +57,8 @@ struct PackedMatrix {
   void decode_row(int64_t row, float* out) const;
 };
 
-// Encodes one row of floats as a stored type (F32, F16, BF16; Q8_0, Q4_0 in groups of 32). False: no such encoder.
-bool encode_row(const Format& to, const float* x, int64_t cols, uint8_t* out);
+// Encodes one row of floats as a stored type: F32, F16, BF16; Q8_0, Q4_0 in groups of 32. Error for other types, and for
+// values beyond f16: nothing is cut off in silence.
+void encode_row(const Format& to, const float* x, int64_t cols, uint8_t* out);
 
 }  // namespace pyrt

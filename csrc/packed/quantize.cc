@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/half.h"
 #include "formats/q4_0.h"
 #include "formats/q8_0.h"
@@ -62,6 +63,11 @@ void encode_blocks(const float* x, int64_t cols, uint8_t* out) {
   }
 }
 
+uint16_t checked_f16(float x) {
+  PYRT_CHECK(!(std::fabs(x) > 65504.0f) || std::isinf(x), "the weight ", x, " does not fit into f16");
+  return f32_to_f16(x);
+}
+
 template <class T, T (*kConvert)(float)>
 void convert(const float* x, int64_t cols, uint8_t* out) {
   for (int64_t k = 0; k < cols; ++k) {
@@ -77,7 +83,7 @@ struct Encoder {
 };
 constexpr Encoder kEncoders[] = {
     {"F32", convert<float, same>},
-    {"F16", convert<uint16_t, f32_to_f16>},
+    {"F16", convert<uint16_t, checked_f16>},
     {"BF16", convert<uint16_t, f32_to_bf16>},
     {"Q8_0", encode_blocks<formats::Q8_0::Block, encode_q8>},
     {"Q4_0", encode_blocks<formats::Q4_0::Block, encode_q4>},
@@ -85,13 +91,10 @@ constexpr Encoder kEncoders[] = {
 
 }  // namespace
 
-bool encode_row(const Format& to, const float* x, int64_t cols, uint8_t* out) {
+void encode_row(const Format& to, const float* x, int64_t cols, uint8_t* out) {
   for (const Encoder& e : kEncoders)
-    if (e.name == to.name) {
-      e.encode(x, cols, out);
-      return true;
-    }
-  return false;
+    if (e.name == to.name) return e.encode(x, cols, out);
+  throw Error(text("there is no way to convert weights to ", to.name));
 }
 
 }  // namespace pyrt

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from reference import quants
 
 from pyrt import _core
-from tests.reference import quants
 
 PAGE = _core.KvCache.PAGE_TOKENS
 

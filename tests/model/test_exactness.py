@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 import pytest
+from reference.tiny import tiny
+from stepping import Machine, build
 
 from pyrt import _core
-from tests.model.stepping import Machine, build
-from tests.reference.tiny import tiny
 
 ISAS = _core.cpu()["isas"]
 N_TOKENS = 620  # beyond one split of 512 keys, and no multiple of 32

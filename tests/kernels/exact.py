@@ -143,6 +143,8 @@ Exp = Callable[[Array], Array]
 def max_sum_exp(x: Array, scale: float, exp: Exp) -> tuple[Array, Array]:
     scaled = x * f32(scale)
     top = scaled.max()
+    if top == -np.inf:
+        return top, f32(0)
     total = np.zeros(16, f32)
     shifted = np.pad(scaled - top, (0, -len(x) % 16), constant_values=-np.inf)
     for lanes in exp(shifted).reshape(-1, 16):

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import kernels as reference
+
 from kernels import calls, exact, inputs
 from kernels.ctable import table
-from reference import kernels as reference
 
 Array = np.ndarray
 f32 = np.float32
@@ -86,6 +87,14 @@ def test_max_sum_exp_of_equal_and_far_values(isa: Any) -> None:
     far = np.full(37, -200, f32)
     far[20] = 0
     assert calls.max_sum_exp(isa, far, 1.0) == (0, 1)
+
+
+def test_max_sum_exp_where_candidates_are_ruled_out(isa: Any) -> None:
+    """-inf weighs nothing, and of nothing but -inf the sum is 0."""
+    x = inputs.normal(inputs.generator("ruled out"), 37)
+    x[:36] = -np.inf
+    assert calls.max_sum_exp(isa, x, 1.0) == (x[36], 1)
+    assert calls.max_sum_exp(isa, np.full(37, -np.inf, f32), 0.5) == (-np.inf, 0)
 
 
 def test_every_f16_comes_back(isa: Any) -> None:

@@ -1,0 +1,1 @@
+"""Kernels, called raw through the C table."""

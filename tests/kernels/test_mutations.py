@@ -1,0 +1,36 @@
+"""The tests of this folder fail when a kernel is wrong: every row of mutations.py is noticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from kernels.ctable import ISAS, table
+from kernels.mutations import MUTATIONS, Mutation, caught, sound
+
+pytestmark = [pytest.mark.slow, pytest.mark.build]
+
+
+@pytest.fixture(autouse=True)
+def _needs() -> None:
+    if not shutil.which(os.environ.get("CXX", "g++")):
+        pytest.skip("no C++ compiler")
+
+
+def skip_without(isa: str) -> None:
+    if isa not in ISAS or table(isa) is None:
+        pytest.skip(f"this machine or this build lacks {isa}")
+
+
+@pytest.mark.parametrize(("isa", "test"), sorted({(m.isa, m.test) for m in MUTATIONS}))
+def test_sound_without_mutation(isa: str, test: str) -> None:
+    skip_without(isa)
+    assert sound(isa, test)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[f"{m.file}: {m.wrong}" for m in MUTATIONS])
+def test_caught(mutation: Mutation) -> None:
+    skip_without(mutation.isa)
+    assert caught(mutation)

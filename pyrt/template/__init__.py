@@ -1,0 +1,1 @@
+"""Templates that nobody trusts, rendered within bounds of memory and time."""

@@ -1,7 +1,7 @@
 """Builds the wrong kernels that mutations.txt describes, one after the other, and runs the tests on each.
 
-``python tests/kernels/mutations.py [word]`` takes those whose block has the word.  One that passes the tests is a
-gap in them, and the exit status says so.  test_mutations.py does the same in pytest.
+``python tests/kernels/mutations.py [word]`` takes those whose block has the word.  One that passes the tests is
+a gap in them, and the exit status says so.  test_mutations.py does the same in pytest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXACT = ["-fno-fast-math", "-fno-math-errno", "-ffp-contract=off"]
 
 
 class Mutation(NamedTuple):
-    """In csrc/``file``, ``old`` (which stands there once) becomes ``new``; test_``test``.py on ``isa`` must fail."""
+    """In csrc/``file``, ``old`` (there once) becomes ``new``; test_``test``.py on ``isa`` must fail."""
 
     file: str
     test: str

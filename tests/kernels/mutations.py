@@ -1,6 +1,6 @@
 """Builds the wrong kernels that mutations.txt describes, one after the other, and runs the tests on each.
 
-``python tests/kernels/mutations.py [word]`` takes those whose block has the word.  One that passes the tests is
+``python tests/kernels/mutations.py [word]`` takes those whose block has the word.  One that passes is
 a gap in them, and the exit status says so.  test_mutations.py does the same in pytest.
 """
 

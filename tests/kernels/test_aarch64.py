@@ -1,4 +1,4 @@
-"""The AArch64 kernels under qemu-aarch64 compute what the kernels of this machine compute, to the last bit."""
+"""The AArch64 kernels under qemu-aarch64 compute what those of this machine compute, to the last bit."""
 
 from __future__ import annotations
 

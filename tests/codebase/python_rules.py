@@ -17,7 +17,7 @@ PYTHON_LAYERS = [
     "archs gguf checkpoint rope",
     "config",
     "weights",
-    "kv sampling tokenizer chat pretokenizers spm tokenizer_build template jinja_env stops results",
+    "kv sampling tokenizer chat vocab template stops results",
     "schedule engine params memory",
     "writer generate streams scoring",
     "model",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
 
@@ -53,19 +53,25 @@ def chat_stream(messages: Messages, model: ModelLike = None, **kwargs: Any) -> S
     return chosen.chat_stream(messages, **rest)
 
 
-def perplexity(text: str, model: ModelLike = None, **kwargs: Any) -> Perplexity:
-    """`pyrt.perplexity.perplexity`; see `generate` for the model and the keywords of `load`."""
-    chosen, rest = _model(model, kwargs)
-    return measure_perplexity(chosen, text, **rest)
+def perplexity(
+    text: str,
+    model: ModelLike = None,
+    *,
+    n_ctx: int = 512,
+    windows: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    **for_load: Any,
+) -> Perplexity:
+    """`pyrt.perplexity.perplexity` on a model as in `generate`; the other keywords are those of `load`."""
+    chosen, _ = _model(model, for_load)
+    return measure_perplexity(chosen, text, n_ctx=n_ctx, windows=windows, on_progress=on_progress)
 
 
 def unload() -> None:
-    """Let go of the model that the top-level calls keep."""
+    """Let go of the model that the top-level calls keep; calls in flight still end well."""
     global _kept
     with _lock:
-        kept, _kept = _kept, None
-    if kept is not None:
-        kept[1].close()
+        _kept = None
 
 
 def _model(model: ModelLike, kwargs: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -87,8 +93,6 @@ def _load(model: str | os.PathLike[str] | None, for_load: dict[str, Any]) -> Mod
     key = (model and os.fspath(model), {name: v for name, v in for_load.items() if name != "on_progress"})
     with _lock:
         if _kept is None or _kept[0] != key:
-            if _kept is not None:
-                _kept[1].close()
-                _kept = None
+            _kept = None  # not closed: another thread may be in the middle of a call
             _kept = (key, loading.load(model, **for_load))
         return _kept[1]

@@ -18,11 +18,12 @@ from pyrt.gguf import GGUFFile
 from pyrt.header import Header
 from pyrt.tensors import quoted
 
-# Far above any real model. Their products stay below 2**63, so that no size overflows in the core.
+# The limits of csrc/model/config.cc or below, and far above any real model.
 MAX_LAYERS = 10_000
 MAX_WIDTH = 1 << 20
 MAX_HEADS = 1 << 14
-MAX_HEAD_DIM = 1 << 12
+MAX_HEAD_DIM = 1 << 10
+MAX_FF = 1 << 22
 MAX_VOCAB = 1 << 24
 MAX_POSITIONS = rope.MAX_POSITIONS
 
@@ -121,7 +122,7 @@ def config_from_hf(
     return ModelConfig(
         arch=key,
         knobs=knobs,
-        rope_freqs=rope.from_hf(header, arch.ropes, knobs["rope_dim"]),
+        rope_freqs=_used(rope.from_hf(header, arch.ropes, knobs["rope_dim"]), knobs),
         context_length=context_length,
         tied=header.flag("tie_word_embeddings", arch.tied),
         biases=frozenset(n for n, flag in arch.biases.items() if not flag or header.flag(flag, False)),
@@ -146,7 +147,7 @@ def _config_from_gguf(source: GGUFFile) -> ModelConfig:
     return ModelConfig(
         arch=key,
         knobs=knobs,
-        rope_freqs=rope.from_gguf(header, arch.ropes, knobs["rope_dim"], divisors),
+        rope_freqs=_used(rope.from_gguf(header, arch.ropes, knobs["rope_dim"], divisors), knobs),
         context_length=context_length,
         tied=not has("head", ".weight"),
         biases=frozenset(n for n, flag in arch.biases.items() if not flag or has(n, ".bias")),
@@ -188,8 +189,8 @@ def _knobs(
         "n_heads": n_heads,
         "n_kv_heads": n_kv_heads,
         "head_dim": head_dim,
-        "d_ff": size("d_ff", MAX_WIDTH * 16, arch.mlp_ratio * d_model or None),
-        "norm_eps": header.number(dialect.keys["norm_eps"], 1.0),
+        "d_ff": size("d_ff", MAX_FF, arch.mlp_ratio * d_model or None),
+        "norm_eps": header.number(dialect.keys["norm_eps"], 0.1),
         "embed_scale": float(np.float32(math.sqrt(d_model))) if arch.scaled_embedding else 1.0,
         "attn_scale": 1 / math.sqrt(_query_scalar(header, arch, dialect, n_layers, head_dim)),
         "rope_layout": dialect.rope_layout,
@@ -199,6 +200,11 @@ def _knobs(
         "n_positions": context_length if arch.learned_positions else 0,
     }
     return knobs, context_length
+
+
+def _used(sets: tuple[np.ndarray, ...], knobs: dict[str, Any]) -> tuple[np.ndarray, ...]:
+    """Without a set for sliding windows where no layer has one."""
+    return sets[: 1 + max(knobs["layer_rope"])]
 
 
 def _hf_name(header: Header) -> str:

@@ -107,6 +107,12 @@ def test_contradictions_and_what_pyrt_lacks(
         config_from_hf(config | changes)
 
 
+def test_frequencies_that_no_layer_uses_are_left_out() -> None:
+    assert len(config_from_hf(GEMMA3).rope_freqs) == 2
+    assert len(config_from_hf(GEMMA3 | {"layer_types": ["full_attention"] * 3}).rope_freqs) == 1
+    assert config_from_hf(GPT2).rope_freqs == ()
+
+
 @pytest.mark.parametrize(
     ("name", "closest"), [("Gemma2ForCausalLM", "gemma3"), ("LlamaForSequenceClassification", "llama"),
                           ("GPT2Model", "gpt2")]

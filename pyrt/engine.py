@@ -38,10 +38,11 @@ class Engine:
         self._lock = threading.Lock()
         self._left = threading.Condition(self._lock)  # the driver has stepped down
         self._inbox: list[Request] = []
-        self._driving = False
+        self._driver: int | None = None  # the thread that drives
         self._parked: list[tuple[Request, Ready, threading.Condition]] = []
         self._unattended: list[Request] = []
         self._closed: str | None = None
+        self._warned = False
 
     def submit(self, request: Request) -> None:
         """Put a request in; it runs when anyone drives. MemoryLimitError if it could never be held."""
@@ -53,10 +54,11 @@ class Engine:
     def wait(self, request: Request, ready: Ready) -> None:
         """Return when ``ready()`` or the request is over; drive meanwhile, unless someone else does."""
         with Shield() as shield, self._lock:
+            self._refuse_driver()
             try:
                 while not (ready() or request.over):
                     self._refuse_if_closed()
-                    if self._driving:
+                    if self._driver is not None:
                         self._park(request, ready, shield)
                     else:
                         self._drive(request, ready, shield)
@@ -75,9 +77,9 @@ class Engine:
         """End a request soon (within a tile of the running step). Never blocks: finalizers call it too."""
         request.cancelled = True
         self._flag.set()
-        if not self._driving and self._lock.acquire(blocking=False):
+        if self._driver is None and self._lock.acquire(blocking=False):
             try:
-                if not self._driving:
+                if self._driver is None:
                     self._collect()
                     self._scheduler.end_cancelled()
             finally:
@@ -86,21 +88,21 @@ class Engine:
     def close(self, reason: str = "the model was closed") -> None:
         """Cancel everything; waiting callers get Cancelled. Returns when no step is running any more."""
         with self._lock:
+            self._refuse_driver()
             self._closed = reason
             self._flag.set()
-            while self._driving:
+            while self._driver is not None:
                 self._left.wait()
             self._collect()
-            requests = {sequence.request for sequence in self._scheduler.live()}
-            for request in requests:
+            for request in {sequence.request for sequence in self._scheduler.live()}:
                 self._scheduler.end(request, error=Cancelled(reason))
-            self._wake(requests)
+            self._wake(set())
 
     def abandon(self, reason: str) -> None:
         """After a fork, in the child: this engine's threads stayed behind, so it can only refuse."""
         self._closed = reason
         self._lock = threading.Lock()
-        self._driving = False
+        self._driver = None
         self._parked, self._unattended = [], []
 
     def _attend(self) -> None:
@@ -112,9 +114,7 @@ class Engine:
                 request = self._unattended[0]
             try:
                 self.wait(request, ready=lambda: False)
-            except (
-                BaseException
-            ) as error:  # nobody is above us to catch it: whoever awaits the request is told
+            except BaseException as error:  # nobody is above to catch it: whoever awaits the request is told
                 request.error = request.error or error
                 if request.listener is not None:
                     request.listener()
@@ -131,7 +131,7 @@ class Engine:
             self._parked.remove(me)
 
     def _drive(self, request: Request, ready: Ready, shield: Shield) -> None:
-        self._driving = True
+        self._driver = threading.get_ident()
         try:
             while not (ready() or request.over or self._closed):
                 self._flag.clear()  # before looking at request.cancelled: a later cancel sets it again
@@ -143,7 +143,7 @@ class Engine:
                     self._lock.acquire()
                 self._wake(touched)
         finally:
-            self._driving = False
+            self._driver = None
             self._left.notify_all()
 
     def _collect(self) -> None:
@@ -155,35 +155,42 @@ class Engine:
         for request, ready, parked in self._parked:
             if ready() or request.over:
                 parked.notify()
-        for request in touched:
+        for request in touched | self._scheduler.ended:
             if request.listener is not None:
                 request.listener()
+        self._scheduler.ended.clear()
 
     def _pass_on(self) -> None:
-        if not self._driving and self._parked:
+        if self._driver is None and self._parked:
             self._parked[0][2].notify()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise Cancelled(self._closed)
 
+    def _refuse_driver(self) -> None:
+        if self._driver == threading.get_ident():
+            raise RuntimeError("a callback of a request cannot use the model that calls it")
+
     # --- the step -----------------------------------------------------------------------------------------
 
     def _step(self, shield: Shield) -> set[Request]:
         """Plan, compute, deliver; returns the requests that may have news."""
-        ended = self._scheduler.end_cancelled()
+        self._scheduler.end_cancelled()
         spans = self._scheduler.plan()
         self._attempt(spans, shield)
-        return ended | {span.sequence.request for span in spans}
+        return {span.sequence.request for span in spans}
 
     def _attempt(self, spans: list[Span], shield: Shield) -> None:
         """Compute and deliver; an error in a step of several is pinned on those who fail alone too."""
+        spans = [span for span in spans if span.sequence.running]
         if not spans:
             return
         try:
             with shield.lifted():
                 result = self._forward(spans)
         except _core.Cancelled:
+            self._scheduler.step_was_aborted()
             return
         except Exception as error:
             if len(spans) == 1:
@@ -192,6 +199,8 @@ class Engine:
                 for span in spans:
                     self._attempt([span], shield)
             return
+        self._scheduler.step_was_completed()
+        self._report_saturation(result.saturated)
         self._deliver(spans, result)
 
     def _forward(self, spans: list[Span]) -> _core.StepResult:
@@ -230,6 +239,16 @@ class Engine:
                 self._read(span, result, first)
             except Exception as error:
                 self._scheduler.end(sequence.request, error=error)
+
+    def _report_saturation(self, count: int) -> None:
+        if count and not self._warned:
+            import logging
+
+            self._warned = True
+            logging.getLogger("pyrt").warning(
+                "%d keys or values were beyond float16 and were cut to its range; kv_dtype='f32' holds them",
+                count,
+            )
 
     def _read(self, span: Span, result: _core.StepResult, row: int) -> None:
         sequence = span.sequence

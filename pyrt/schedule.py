@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pyrt.errors import MemoryLimitError
-from pyrt.kv import CHUNK, PagedCache, Table
+from pyrt.kv import CHUNK, PAGE, PagedCache, Table
 
 MOST_RUNNING = 64  # sequences in a step
 CHUNK_BESIDE_DECODE = 128  # prompt rows in a step while others wait for their next token
@@ -32,8 +32,7 @@ class Reader(Protocol):
     """What becomes of a sequence's logits: the caller's side of a Sequence."""
 
     def read(self, tokens: array[int], position: int, row: Row) -> int | None:
-        """Take the logits after tokens[: position + 1]; called once a position, ascending, from
-        ``wanted_from``.
+        """Take the logits after tokens[: position + 1]: once a position, ascending, from ``wanted_from``.
 
         At the last known token the answer is the next token, or None if the sequence ends here.
         """
@@ -113,7 +112,9 @@ class Scheduler:
     def __init__(self, cache: PagedCache, n_vocab: int) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
+        self.ended: set[Request] = set()  # those that `end` took out, for whoever tells their callers
         self._cache = cache
+        self._chunk = CHUNK
         self._most_wanted = max(1, LOGIT_BYTES // (4 * n_vocab))
         self._count = itertools.count()
 
@@ -135,7 +136,7 @@ class Scheduler:
         """
         generating = [s for s in self.running if s.pending == 1]
         prompting = [s for s in self.running if s.pending > 1]
-        budget = CHUNK_BESIDE_DECODE if generating else CHUNK
+        budget = min(self._chunk, CHUNK_BESIDE_DECODE) if generating else self._chunk
         spans = []
         preempted = False
         for sequence in [*generating, *prompting]:
@@ -164,23 +165,27 @@ class Scheduler:
             if not sequence.finished:
                 self.finish(sequence)
         request.ended, request.error = reason, error
+        self.ended.add(request)
 
-    def end_cancelled(self) -> set[Request]:
-        """End the requests that were cancelled or whose deadline has passed; returns them."""
+    def end_cancelled(self) -> None:
+        """End the requests that were cancelled or whose deadline has passed."""
         now = time.monotonic()
-        ended = set()
         for request in {s.request for s in self.live()}:
             if request.cancelled:
                 self.end(request, reason="cancelled")
             elif request.deadline is not None and now >= request.deadline:
                 self.end(request, reason="deadline")
-            if request.over:
-                ended.add(request)
-        return ended
 
     def first_deadline(self) -> float | None:
         deadlines = [s.request.deadline for s in self.live() if s.request.deadline is not None]
         return min(deadlines, default=None)
+
+    def step_was_aborted(self) -> None:
+        """Try less at once: frequent cancels must not keep a long chunk from ever being done."""
+        self._chunk = max(PAGE, self._chunk // 4)
+
+    def step_was_completed(self) -> None:
+        self._chunk = min(CHUNK, self._chunk * 2)
 
     def _span(self, sequence: Sequence, budget: int) -> Span | None:
         start = sequence.computed

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from e2e.fake_core import make_engine
 
-from pyrt.errors import Cancelled
+from pyrt.errors import Cancelled, MemoryLimitError
 from pyrt.streams import async_stream, async_wait
 
 LONG = [7] * 2000
@@ -112,7 +112,7 @@ def test_a_closed_stream_leaves_a_long_prompt_at_once():
     stream = f.stream(LONG)
     with ThreadPoolExecutor(2) as pool:
         reader = pool.submit(list, stream)
-        until(lambda: f.engine._driving)
+        until(lambda: f.engine._driver)
         time.sleep(0.05)
         other = pool.submit(f.run, [5, 6], max_tokens=20)
         began = time.monotonic()
@@ -170,7 +170,7 @@ def test_ctrl_c_while_another_thread_drives():
     f = slow_engine()
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(f.run, [5, 6], max_tokens=200)
-        until(lambda: f.engine._driving)
+        until(lambda: f.engine._driver)
         interrupt_after(0.1)
         with pytest.raises(KeyboardInterrupt):
             f.run(LONG)
@@ -199,7 +199,7 @@ def test_close_ends_everyone():
     f = slow_engine()
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(f.run, LONG), pool.submit(f.run, [1, 2], max_tokens=2000)]
-        until(lambda: f.engine._driving)
+        until(lambda: f.engine._driver)
         f.engine.close()
         for call in calls:
             with pytest.raises(Cancelled, match="closed"):
@@ -269,3 +269,44 @@ def test_the_event_loop_stays_free():
         return ticks
 
     assert asyncio.run(main()) > 20
+
+
+def test_a_callback_that_uses_its_own_model_is_an_error_not_a_deadlock():
+    f = make_engine()
+    for call in (lambda: f.run([1]), f.engine.close):
+        with pytest.raises(RuntimeError, match="callback"):
+            f.run([1, 2], logits_processors=[lambda tokens, logits, call=call: call()])
+    f.assert_empty()
+
+
+def test_a_failure_of_one_choice_is_the_requests_and_no_other_choice_runs_on():
+    f = make_engine(poison=7)
+    job = f.job([1, 2], n=3, max_tokens=50, logit_bias={7: 100.0}).submit()
+    other = f.job([3, 4], max_tokens=20, logit_bias={7: -100.0}).submit()
+    with pytest.raises(FloatingPointError):
+        job.wait()
+    assert len(other.wait().tokens) == 20
+    f.assert_empty()
+
+
+def test_an_awaited_request_hears_of_a_machine_without_memory():
+    f = make_engine(memory_pages=5)
+
+    async def main():
+        with pytest.raises(MemoryLimitError, match="no memory"):
+            await asyncio.wait_for(async_wait(f.engine, [f.job([1] * 300).submit()]), 20)
+
+    asyncio.run(main())
+
+
+def test_frequent_cancels_do_not_starve_a_long_prompt():
+    """A chunk of 512 rows takes half a second, someone cancels every 80 ms: the prompt is done all the same."""
+    f = slow_engine()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(f.run, [7] * 600, max_tokens=1)
+        end = time.monotonic() + 30
+        while not call.done():
+            assert time.monotonic() < end
+            f.engine.cancel(f.job([1]).request)
+            time.sleep(0.08)
+        assert call.result().tokens == f.expect([7] * 600, 1)

@@ -7,6 +7,7 @@ from files import build
 from files.build import ARRAY, BOOL, F32, GGML_Q4_K, STRING, U8, U32, U64, gguf, key, tensor, u32, u64
 from files.watch import refused
 
+from pyrt import gguf_header
 from pyrt.errors import ModelFormatError, UnsupportedModelError
 from pyrt.gguf import open_gguf
 
@@ -128,6 +129,15 @@ def test_counts_that_a_sparse_file_of_8_gib_would_allow(field, head, tmp_path):
     path.write_bytes(head)
     os.truncate(path, 2**33)
     refused(ModelFormatError, open_gguf, path, [field, "limit"])
+
+
+def test_strings_are_counted_over_all_arrays(tmp_path, monkeypatch):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf([build.array("k", STRING, ["a"] * 3), build.array("l", STRING, ["a"] * 3)]))
+    monkeypatch.setattr(gguf_header, "MAX_STRINGS", 6)
+    open_gguf(path)
+    monkeypatch.setattr(gguf_header, "MAX_STRINGS", 5)
+    refused(ModelFormatError, open_gguf, path, ["'l'", "3 is above the limit of 2"])
 
 
 @pytest.mark.parametrize("raw", [b"caf\xe9", b"\xed\xa0\x80", b"\xff"], ids=["latin-1", "surrogate", "0xff"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pyrt.engine import Engine
@@ -20,8 +20,7 @@ from pyrt.writer import Vocabulary, Writer
 class Job:
     """One prompt's request: submit, wait or stream, then `completion`.
 
-    Raises ValueError for an empty prompt or ids out of range, ContextLengthError for a prompt that is too
-    long.
+    Raises ValueError for an empty prompt or ids out of range, ContextLengthError for too long a prompt.
     """
 
     def __init__(
@@ -38,6 +37,8 @@ class Job:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._began = time.monotonic()
+        _check_ids("logit_bias", params.logit_bias or (), n_vocab)
+        _check_ids("stop_token_ids", params.stop_token_ids or (), n_vocab)
         self._engine = engine
         self._params = params
         self.seed = samplers.seed
@@ -135,9 +136,16 @@ def token_ids(prompt: Sequence[int], n_vocab: int) -> array[int]:
     if not ids:
         raise ValueError("the prompt is empty: there is no token to continue from")
     if min(ids) < 0 or max(ids) >= n_vocab:
-        wrong = next(token for token in prompt if not 0 <= token < n_vocab)
-        raise ValueError(f"the prompt has token id {wrong}, but the vocabulary ends at {n_vocab - 1}")
+        _check_ids("prompt", prompt, n_vocab)
     return ids
+
+
+def _check_ids(name: str, ids: Iterable[int], n_vocab: int) -> None:
+    for token in ids:
+        if not 0 <= token < n_vocab:
+            raise ValueError(
+                f"{name}: token id {token} is not in the vocabulary, which ends at {n_vocab - 1}"
+            )
 
 
 def fit(prompt: array[int], params: SamplingParams, n_ctx: int) -> tuple[array[int], int]:

@@ -53,8 +53,8 @@ def load(
     dtype: "auto" runs what the file stores; "f32", "f16", "bf16" convert; "int8" and "int4" quantize the
     matrices of a float model in groups of 32. kv_dtype: "f16", "f32" or "int8". context_length: tokens,
     None for the model's own. threads: None for what affinity, quota and physical cores allow. memory_limit:
-    bytes for weights, KV cache and scratch together. numerics: "fast" or "exact". isa: force an instruction
-    set. offline: open no socket.
+    bytes for weights, KV cache and scratch together. numerics: "fast" or "exact". isa: the instruction set
+    to use, an error if it is not there. offline: open no socket.
     chat_template: Jinja source to use instead of the model's. on_progress(stage, done, total).
     n_ctx and n_threads are other names for context_length and threads.
 

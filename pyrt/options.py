@@ -72,8 +72,7 @@ class SamplingParams(metaclass=_AnyName):
     ignore_eos: go on after the model's end tokens. min_tokens: no end of any kind before so many.
     logprobs, prompt_logprobs: report log-probabilities of each generated / prompt token and of the N
         likeliest (0: the token's own only), from the model's raw logits.
-    logits_processors: callables (token_ids, logits) that edit float32[n_vocab] in place or return a new
-    one.
+    logits_processors: callables (token_ids, logits) that edit float32[n_vocab] in place or return another.
     truncate: None refuses a prompt that is too long; "left" and "middle" cut it there and report how much.
     deadline: seconds from the request until it ends with what there is, finish_reason "cancelled".
 
@@ -113,21 +112,10 @@ class SamplingParams(metaclass=_AnyName):
 
     def samplers(self, defaults: Mapping[str, Any]) -> Samplers:
         """What the samplers run with: each field from here, else from ``defaults``, else neutral."""
-        asks_for_draw = any(
-            getattr(self, name) is not None for name in ("top_k", "top_p", "min_p", "typical_p")
-        )
-        neutral = {"temperature": 1.0 if asks_for_draw else 0.0}
-        chosen: dict[str, Any] = {
-            name: next(
-                (v for v in (getattr(self, name), defaults.get(name), neutral.get(name)) if v is not None),
-                None,
-            )
-            for name in (field.name for field in fields(Samplers))
-        }
-        if chosen["seed"] is None:
-            chosen["seed"] = (
-                int.from_bytes(os.urandom(8), "little") >> 11
-            )  # 53 bits survive JSON and JavaScript
+        chosen = {each.name: getattr(self, each.name) for each in fields(Samplers)}
+        draws = any(chosen[name] is not None for name in ("top_k", "top_p", "min_p", "typical_p"))
+        for source in (defaults, {"temperature": 1.0 if draws else 0.0, "seed": random_seed()}):
+            chosen |= {name: value for name, value in source.items() if chosen[name] is None}
         return Samplers(**{name: value for name, value in chosen.items() if value is not None})
 
 
@@ -151,6 +139,11 @@ class Samplers:
     def narrows(self) -> bool:
         """Whether any sampler takes tokens away."""
         return self.top_k > 0 or self.min_p > 0 or self.top_p < 1 or self.typical_p < 1
+
+
+def random_seed() -> int:
+    """53 random bits: JSON and JavaScript keep so many."""
+    return int.from_bytes(os.urandom(8), "little") >> 11
 
 
 def make_params(params: SamplingParams | None, kwargs: Mapping[str, Any]) -> SamplingParams:
@@ -190,11 +183,10 @@ def config_defaults(generation_config: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
     found = {name: generation_config[name] for name in names if generation_config.get(name) is not None}
-    if not generation_config.get("do_sample"):
-        found = {name: value for name, value in found.items() if name == "repetition_penalty"}
-        found["temperature"] = 0.0
-    else:
+    if generation_config.get("do_sample"):
         found.setdefault("temperature", 1.0)
+    else:
+        found = {name: value for name, value in found.items() if name == "repetition_penalty"}
     return _sound(found)
 
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 class Perplexity:
     """exp of the mean negative log-likelihood (natural logarithm) of the scored tokens.
 
-    standard_error: of the perplexity, to first order. n_ctx: tokens in a window; n_windows of them were
-    run.
+    standard_error: of the perplexity, to first order. n_windows windows of n_ctx tokens were run.
     """
 
     value: float
@@ -45,8 +44,8 @@ def perplexity(
 
     The text is encoded once (with BOS if the model adds one) and cut into whole windows; the first token of
     each is replaced by BOS if the model adds one; tokens n_ctx / 2 + 1 and later of a window are scored
-    (llama.cpp, tools/perplexity/perplexity.cpp). ``windows``: only the first so many. on_progress(done,
-    total).
+    (llama.cpp, tools/perplexity/perplexity.cpp). windows: only the first so many. on_progress(done, total)
+    counts windows.
 
     ValueError if the text has fewer than two windows' tokens (as there), ContextLengthError if a window
     does not fit into the model's context.

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 class TokenLogprob:
     """Natural log-probability of a token under the model's raw logits.
 
-    top: the likeliest tokens at this place, (id, text, logprob), likeliest first; as many as were asked
-    for.
+    top: as many of the likeliest tokens here as were asked for, (id, text, logprob), likeliest first.
     """
 
     id: int
@@ -76,12 +75,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Completion:
-    """The answer to one prompt. ``text``, ``tokens``, ``finish_reason`` and ``logprobs`` are the first
-    choice's.
+    """The answer to one prompt. ``text``, ``tokens`` and so on are those of the first choice.
 
     seed: what drew the tokens, given or not. numerics: the arithmetic that ran. truncated_tokens: prompt
-    tokens that `truncate` cut. prompt_logprobs: one an id of the prompt; the first is None, nothing comes
-    before it.
+    tokens that `truncate` cut. prompt_logprobs: one for each id of the prompt, None for the first.
     """
 
     choices: tuple[Choice, ...]
@@ -120,8 +117,7 @@ class Completion:
 class Chunk:
     """A piece of a stream: whole characters, never the beginning of a stop string.
 
-    index: which choice. tokens: the ids since the last chunk. finish_reason: None until the choice's last
-    chunk.
+    index: which choice. tokens: the ids since the last chunk. finish_reason: in a choice's last chunk.
     completion: everything, in the very last chunk.
     """
 

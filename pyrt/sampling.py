@@ -46,10 +46,8 @@ def choose(
 ) -> int:
     """The next token id after ``tokens`` (prompt first, ``n_prompt`` of them).
 
-    logits: float32[n_vocab], block_max: float32[ceil(n_vocab / 256)], both edited in place. params:
-    resolved.
-    banned: int64[m] ids that may not come now. choice: index among the n choices, part of the random
-    stream.
+    logits: float32[n_vocab], block_max: float32[ceil(n_vocab / 256)], both edited in place. banned: int64[m]
+    ids that may not come now. choice: index among the n choices, part of the random stream.
     """
     penalize(logits, block_max, tokens, n_prompt, params)
     add_bias(logits, block_max, params.logit_bias, banned)
@@ -205,8 +203,7 @@ def draw(kept: Kept, u: float) -> int:
 def uniform(seed: int, choice: int, index: int) -> float:
     """The ``index``-th number in [0, 1) of a request's stream: 53 bits of a hash of (seed, choice, index).
 
-    A counter-based generator: what other requests do, or how often a step is repeated, cannot move the
-    stream.
+    A counter-based generator: neither other requests nor a step that is repeated can move the stream.
     """
     counter = choice.to_bytes(8, "little") + index.to_bytes(8, "little")
     digest = blake2b(counter, key=seed.to_bytes(8, "little"), digest_size=8).digest()

@@ -300,7 +300,7 @@ def test_an_awaited_request_hears_of_a_machine_without_memory():
 
 
 def test_frequent_cancels_do_not_starve_a_long_prompt():
-    """A chunk of 512 rows takes half a second, someone cancels every 80 ms: the prompt is done all the same."""
+    """A chunk of 512 rows takes half a second, someone cancels every 80 ms: the prompt is done anyway."""
     f = slow_engine()
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(f.run, [7] * 600, max_tokens=1)

@@ -189,6 +189,12 @@ def test_bad_prompts(prompt):
         make_engine().run(prompt)
 
 
+@pytest.mark.parametrize("fields", [{"logit_bias": {N_VOCAB: 1}}, {"stop_token_ids": [2, N_VOCAB]}])
+def test_ids_that_the_model_does_not_have(fields):
+    with pytest.raises(ValueError, match=f"{next(iter(fields))}.*{N_VOCAB}"):
+        make_engine().run([1, 2], **fields)
+
+
 @pytest.mark.parametrize("prompt", [["a"], [1.5], 5, None])
 def test_prompts_of_the_wrong_type(prompt):
     with pytest.raises(TypeError, match="text or a list of token ids"):

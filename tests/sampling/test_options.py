@@ -114,11 +114,9 @@ def test_unset_fields_are_the_models_then_neutral():
 
 def test_generation_config():
     """transformers: without do_sample the other values do not apply."""
-    assert config_defaults({}) == {"temperature": 0.0}
-    assert config_defaults({"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1}) == {
-        "temperature": 0.0,
-        "repetition_penalty": 1.1,
-    }
+    assert config_defaults({}) == {}
+    greedy = {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1}
+    assert config_defaults(greedy) == {"repetition_penalty": 1.1}
     given = {"do_sample": True, "top_k": 64, "top_p": 0.95, "eos_token_id": [1, 106]}
     assert config_defaults(given) == {"temperature": 1.0, "top_k": 64, "top_p": 0.95}
     with pytest.raises(ValueError, match=r"model's own.*top_p"):

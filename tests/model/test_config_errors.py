@@ -107,6 +107,19 @@ def test_contradictions_and_what_pyrt_lacks(
         config_from_hf(config | changes)
 
 
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0}}},
+    ],
+)
+def test_scaling_is_for_the_layers_that_see_everything(scaling: dict[str, Any]) -> None:
+    plain, scaled = config_from_hf(GEMMA3).rope_freqs, config_from_hf(GEMMA3 | scaling).rope_freqs
+    assert (plain[0] / 8 == scaled[0]).all()
+    assert (plain[1] == scaled[1]).all()
+
+
 def test_frequencies_that_no_layer_uses_are_left_out() -> None:
     assert len(config_from_hf(GEMMA3).rope_freqs) == 2
     assert len(config_from_hf(GEMMA3 | {"layer_types": ["full_attention"] * 3}).rope_freqs) == 1

@@ -23,12 +23,16 @@ FAMILIES = ["llama", "gemma3", "gpt2"]
 QUANTIZED = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 
 
-def machine(knobs: dict[str, Any], stored: dict[str, Stored], kv_dtype: str = "f32") -> Machine:
+def built(knobs: dict[str, Any], stored: dict[str, Stored]) -> _core.Model:
     builder = _core.ModelBuilder(knobs, 1)
     for name, (form, data, means) in stored.items():
         rows, cols = means.shape if means.ndim == 2 else (1, means.size)
         builder.add(name, form, rows, cols, data)
-    return Machine(builder.build(), "", 1, kv_dtype)
+    return builder.build()
+
+
+def machine(knobs: dict[str, Any], stored: dict[str, Stored], kv_dtype: str = "f32") -> Machine:
+    return Machine(built(knobs, stored), "", 1, kv_dtype)
 
 
 def wide(family: str) -> Model:
@@ -158,6 +162,16 @@ def test_from_a_gguf_file(family: str, form: str, tmp_path: Path) -> None:
     assert np.abs(got - exact).max() <= cost
     forms = {name: tensor.form for name, tensor in stored.items()}
     assert params.packed_nbytes(config, forms) == sum(nbytes for *_, nbytes in model.tensors)
+
+
+@pytest.mark.parametrize("form", ["F32", "F16", "BF16", *QUANTIZED])
+def test_packed_sizes_are_foretold(form: str, tmp_path: Path) -> None:
+    """The vocabulary fills no whole panel of 16 rows, and 256 columns are the least that all types store."""
+    knobs, tensors = tiny("llama", n_vocab=301, d_model=256, n_heads=4, head_dim=64, d_ff=512)
+    with open_gguf(write_gguf(tmp_path / "m.gguf", "llama", knobs, tensors)) as source:
+        config = read_config(source)
+    model = built(knobs, store((knobs, tensors), form))
+    assert params.packed_nbytes(config, form) == sum(nbytes for *_, nbytes in model.tensors)
 
 
 @pytest.mark.parametrize("kv_dtype", ["f32", "f16", "int8"])

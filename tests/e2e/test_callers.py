@@ -145,6 +145,14 @@ def test_a_stream_never_begun_is_cancelled_too():
     f.assert_empty()
 
 
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler, which background jobs of a shell start without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_after(seconds):
     def send():
         time.sleep(seconds)
@@ -153,7 +161,7 @@ def interrupt_after(seconds):
     threading.Thread(target=send).start()
 
 
-def test_ctrl_c_while_driving():
+def test_ctrl_c_while_driving(ctrl_c):
     f = slow_engine()
     f.runner.delay = 0.001
     interrupt_after(0.1)
@@ -166,7 +174,7 @@ def test_ctrl_c_while_driving():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_while_another_thread_drives():
+def test_ctrl_c_while_another_thread_drives(ctrl_c):
     f = slow_engine()
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(f.run, [5, 6], max_tokens=200)
@@ -178,7 +186,7 @@ def test_ctrl_c_while_another_thread_drives():
     f.assert_empty()
 
 
-def test_ctrl_c_at_any_moment_harms_no_other_request():
+def test_ctrl_c_at_any_moment_harms_no_other_request(ctrl_c):
     """Interrupts hit the driver anywhere; the other requests' tokens stay right and all pages come back."""
     f = make_engine((0, 40))
     prompts = [[i] * 40 for i in range(4)]

@@ -61,6 +61,26 @@ def test_a_shared_prefix_branches(windows):
         assert out.tokens == f.expect(prompt, 5)
 
 
+def test_a_page_is_known_with_all_that_was_before_it():
+    """The same 32 tokens after another beginning are another page."""
+    f = make_engine()
+    same = prompt_of(64, seed=9)
+    for seed in range(3):
+        prompt = prompt_of(32, seed) + same
+        out = f.run(prompt, max_tokens=5)
+        assert out.usage.cached_tokens == 0
+        assert out.tokens == f.expect(prompt, 5)
+
+
+def test_a_page_taken_in_one_group_only_is_given_back():
+    """The windowed group runs out first, when the full group has already handed out its page."""
+    f = make_engine((0, 40), n_ctx=160, pages=[40, 6])
+    jobs = [f.job(prompt_of(20, seed=i), max_tokens=130).submit() for i in range(4)]
+    for i, job in enumerate(jobs):
+        assert job.wait().tokens == f.expect(prompt_of(20, seed=i), 130)
+    f.assert_empty()
+
+
 def test_a_window_needs_its_last_pages():
     """A prefix whose windowed pages were evicted is no hit, even if the full group still has it."""
     f = make_engine((0, 32), pages=[64, 40])

@@ -157,6 +157,7 @@ def test_cancel_in_a_long_prompt_is_quick():
 
 
 def test_ctrl_c_leaves_a_step():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has none
     with make("llama", n_ctx=8192, d_model=512, d_ff=2048, n_layers=8) as model:
         model.generate("ABC", max_tokens=1)
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
@@ -166,6 +167,7 @@ def test_ctrl_c_leaves_a_step():
             model.generate([1] * 8000)
         assert time.monotonic() - began < 0.3 + 0.5
         assert model.generate("ABC", max_tokens=3).tokens
+    signal.signal(signal.SIGINT, before)
 
 
 def test_closed_models_say_so():

@@ -75,10 +75,8 @@ def map_file(path: Path) -> mmap.mmap:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ModelFormatError(f"{path}: not a regular file")
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise ModelFormatError(f"{path}: the file is empty")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or a file that shrank to nothing
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or an empty file
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ModelFormatError(f"{path}: cannot be read: {reason}") from error
 

@@ -52,7 +52,7 @@ DAMAGED = {
     "shape of bools": (lied(shape=[2, True]), ["'a'", "shape"]),
     "negative shape": (lied(shape=[-1, -2]), ["'a'", "shape"]),
     "dimension of 70 bits": (lied(shape=[0, 2**70]), ["'a'", "shape"]),
-    "digits without end": (safetensors(b'{"a":' + b"1" * 5000 + b"}"), ["header", "5000 digits"]),
+    "digits without end": (safetensors(b'{"a":' + b"1" * 200 + b"}"), ["header", "200 digits"]),
     "nine dimensions": (lied(shape=[1] * 8 + [2]), ["'a'", "shape", "at most 8"]),
     "product one short": (lied(shape=[3]), ["'a'", "needs 12 bytes", "give 8"]),
     "product wraps to its size": (lied(shape=[2**62, 4, 2]), ["'a'", "shape", "give 8"]),

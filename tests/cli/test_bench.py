@@ -117,7 +117,7 @@ def test_the_median_of_repetitions_that_go_round(models: list[Timed]) -> None:
 
 def test_bytes_of_a_token(models: list[Timed]) -> None:
     (row,) = bench(n_prompt=0, n_gen=8, depth=32, repetitions=1)
-    # One row of the embedding, the rest whole; K and V of 37 tokens in one group, of the last 16 in the other.
+    # One row of the embedding, the rest whole; K and V of 37 tokens in one group, of 16 in the other.
     assert row.bytes_per_token == 8 + 64 + 32 + 1600 + 100 * 37 + 10 * 16
     assert row.gb_per_s == pytest.approx(row.bytes_per_token * row.tokens_per_s / 1e9)
     assert row.read_gb_per_s > 0.1

@@ -50,7 +50,8 @@ class Tokenizer:
         """Token ids of a text.
 
         Special tokens that are spelled out in the text become their ids. ``add_special_tokens`` puts around
-        it what the model expects around a raw prompt, as a rule one BOS, but never a second one.
+        it what the model expects around a raw prompt, as a rule one BOS, but never a second one. What a
+        vocabulary cannot spell is left out, as the tokenizers library does: byte-level ones may lack bytes.
         """
         if not isinstance(text, str):
             raise TypeError(f"text must be str, not {type(text).__name__}")

@@ -65,6 +65,7 @@ class FakeRunner:
         self.delay = delay
         self.poison = poison
         self.steps = []  # rows of each step that came to its end
+        self.wanted = []  # and how many of them wanted logits
         self.threads_seen = set()
         self._busy = threading.Lock()
 
@@ -97,6 +98,7 @@ class FakeRunner:
             if wanted:
                 rows.append(logits_of(row, self.n_vocab))
         self.steps.append(len(tokens))
+        self.wanted.append(len(rows))
         logits = np.array(rows, np.float32).reshape(-1, self.n_vocab)
         return Result(logits, block_maxima(logits), np.log(np.exp(logits.astype(np.float64)).sum(axis=1)))
 

@@ -203,6 +203,21 @@ def test_ctrl_c_at_any_moment_harms_no_other_request(ctrl_c):
     f.assert_empty()
 
 
+def test_ctrl_c_in_the_middle_of_another_callers_token(ctrl_c):
+    """The driver is just handing out a token of someone else's; that one is finished before it gives way."""
+
+    def interrupt(tokens, logits):
+        if len(tokens) == 10:
+            signal.raise_signal(signal.SIGINT)
+
+    f = make_engine()
+    other = f.job([5, 6], max_tokens=30, logits_processors=[interrupt]).submit()
+    with pytest.raises(KeyboardInterrupt):
+        f.run([1, 2, 3], max_tokens=100)
+    assert other.wait().tokens == f.expect([5, 6], 30)
+    f.assert_empty()
+
+
 def test_close_ends_everyone():
     f = slow_engine()
     with ThreadPoolExecutor(2) as pool:
@@ -298,11 +313,11 @@ def test_a_failure_of_one_choice_is_the_requests_and_no_other_choice_runs_on():
 
 
 def test_an_awaited_request_hears_of_a_machine_without_memory():
-    f = make_engine(memory_pages=5)
+    f = make_engine(n_ctx=1024, memory_pages=16)
 
     async def main():
         with pytest.raises(MemoryLimitError, match="no memory"):
-            await asyncio.wait_for(async_wait(f.engine, [f.job([1] * 300).submit()]), 20)
+            await asyncio.wait_for(async_wait(f.engine, [f.job([1] * 300, max_tokens=None).submit()]), 20)
 
     asyncio.run(main())
 

@@ -75,7 +75,7 @@ def test_a_page_is_known_with_all_that_was_before_it():
 
 def test_a_page_taken_in_one_group_only_is_given_back():
     """The windowed group runs out first, when the full group has already handed out its page."""
-    f = make_engine((0, 40), n_ctx=160, pages=[40, 6])
+    f = make_engine((0, 40), n_ctx=160, pages=[40, 5])
     jobs = [f.job(prompt_of(20, seed=i), max_tokens=130).submit() for i in range(4)]
     for i, job in enumerate(jobs):
         assert job.wait().tokens == f.expect(prompt_of(20, seed=i), 130)
@@ -146,6 +146,40 @@ def test_the_oldest_is_never_preempted():
     assert not any(job.request.over for job in others)
     for job in others:
         job.wait()
+
+
+def test_first_come_first_served_even_when_preempted():
+    f = make_engine(n_ctx=160, pages=[6])
+    finished = []
+    jobs = [f.job(prompt_of(20, seed=i), max_tokens=100) for i in range(8)]
+    for i, job in enumerate(jobs):
+        job.request.listener = lambda i=i: finished.append(i) if jobs[i].request.over else None
+        job.submit()
+    jobs[-1].wait()
+    assert list(dict.fromkeys(finished)) == list(range(8))
+
+
+def test_prompt_logprobs_beside_others_and_after_preemption():
+    prompts = [prompt_of(70 + i, seed=i) for i in range(4)]
+    fields = {"max_tokens": 80, "prompt_logprobs": 1, "logprobs": 1}
+    alone = make_engine(n_ctx=160)
+    tight = make_engine(n_ctx=160, pages=[8])
+    jobs = [tight.job(p, **fields).submit() for p in prompts]
+    for job, prompt in zip(jobs, prompts, strict=True):
+        out, expected = job.wait(), alone.run(prompt, **fields)
+        assert out.prompt_logprobs == expected.prompt_logprobs
+        assert out.logprobs == expected.logprobs
+    assert sum(tight.runner.steps) > sum(alone.runner.steps)  # someone was preempted
+
+
+def test_a_step_hands_out_few_logits(monkeypatch):
+    monkeypatch.setattr(schedule, "LOGIT_BYTES", 10 * 4 * N_VOCAB)
+    f = make_engine()
+    tokens = prompt_of(95)
+    rows = scoring.logits(f.engine, tokens, N_VOCAB)
+    assert np.array_equal(rows[-1], expected_logits(tokens))
+    assert max(f.runner.wanted) == 10
+    assert sum(f.runner.wanted) == 95
 
 
 def test_choices_share_the_prompt_and_differ():

@@ -31,7 +31,8 @@ def no_architecture_in_csrc(tree: Tree) -> Complaints:
     table = re.search(r"^ARCHS\b.*", tree.get("pyrt/archs.py", ""), re.M | re.S)
     known = re.findall(r'^    "(\w+)":', table[0], re.M) if table else []
     families = ["llama", "gemma", "gpt2", "gpt_2", "qwen", "phi3", "mistral", "mixtral", "deepseek", "falcon"]
-    pattern = r"(?i)(?<![a-z])(" + "|".join(sorted({*known, *families})) + r")(?![a-z]|\.cpp)"  # a source, cited
+    names = "|".join(sorted({*known, *families}))
+    pattern = rf"(?i)(?<![a-z])({names})(?![a-z]|\.cpp)"  # llama.cpp is a source that may be cited
     for path, text in cxx(tree):
         yield from lines_with(pattern, path, text)
 

@@ -26,7 +26,8 @@ CHUNK = 512  # most rows of one sequence in a step
 class CoreCache(Protocol):
     """The part of _core.KvCache that is used here."""
 
-    groups: list[dict[str, int]]
+    @property
+    def groups(self) -> list[dict[str, int]]: ...
 
     def resize(self, group: int, n_pages: int) -> None: ...
 

@@ -47,7 +47,7 @@ class ModelInfo:
 def kv_budget(core: _core.Model, run: RunOptions) -> int:
     """Bytes for KV pages. MemoryLimitError, with the arithmetic, if a stated limit leaves none."""
     if run.memory_limit is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        return machine_bytes() // 2
     scratch = scratch_bytes(core.knobs)
     budget = run.memory_limit - core.packed_bytes - scratch
     if budget <= 0:
@@ -56,6 +56,17 @@ def kv_budget(core: _core.Model, run: RunOptions) -> int:
             f"{run.memory_limit:,} bytes for the KV cache"
         )
     return budget
+
+
+def machine_bytes() -> int:
+    """The RAM of the machine, or what the cgroup allows (docs.kernel.org, cgroup-v2 and v1 memory)."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found = min(found, int(Path(limit).read_text()))
+        except (OSError, ValueError):  # another cgroup version, or "max"
+            continue
+    return found
 
 
 def scratch_bytes(knobs: Mapping[str, Any]) -> int:

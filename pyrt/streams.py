@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ async def _news(engine: Engine, job: Job) -> AsyncIterator[None]:
     news = asyncio.Event()
 
     def listener() -> None:
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop was closed with the request still running: nobody listens
             loop.call_soon_threadsafe(news.set)
 
     job.request.listener = listener

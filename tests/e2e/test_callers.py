@@ -333,3 +333,19 @@ def test_frequent_cancels_do_not_starve_a_long_prompt():
             f.engine.cancel(f.job([1]).request)
             time.sleep(0.08)
         assert call.result().tokens == f.expect([7] * 600, 1)
+
+
+def test_a_loop_that_is_gone_harms_nobody():
+    f = make_engine(delay=0.0005)
+    loop = asyncio.new_event_loop()
+
+    async def begin():
+        task = asyncio.ensure_future(async_wait(f.engine, [f.job([5, 6], max_tokens=50).submit()]))
+        await asyncio.sleep(0.01)
+        return task
+
+    task = loop.run_until_complete(begin())
+    loop.close()
+    assert f.run([1, 2], max_tokens=20).tokens == f.expect([1, 2], 20)
+    until(lambda: not any(thread.name == "pyrt" for thread in threading.enumerate()))
+    task._log_destroy_pending = False

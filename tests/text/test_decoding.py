@@ -76,6 +76,12 @@ def test_the_first_space_is_dropped_unless_the_text_goes_on():
     two = [tokenizer.encode(" ")[-1]]
     assert tokenizer.token_bytes(two[0]) == b"  "
     assert (tokenizer.decode(two), tokenizer.decode(two, continues=True)) == (" ", "  ")
+    # The whole space is dropped, but never a second one.
+    space, letter = (next(i for i in range(259, 267) if tokenizer.token_bytes(i) == b) for b in (b" ", b"a"))
+    for ids_, expected in (([space, space, letter], " a"), ([space], ""), ([letter, space], "a "), ([], "")):
+        stream = tokenizer.detokenizer()
+        pieces = [*map(stream.push, ids_), stream.finish()]
+        assert "".join(pieces) == tokenizer.decode(ids_) == expected
     stream = Detokenizer(tokenizer)
     assert [stream.push(1), stream.push(ids[0]), stream.push(ids[1])] == ["", "a", " a"]
     assert tokenizer.decode([1, *ids], skip_special_tokens=False) == "<s> a a"

@@ -45,7 +45,8 @@ def plain(tmp_path_factory):
 def test_ids_and_text_are_those_of_the_library(plain, text):
     ids = plain.encode(text)
     assert ids == native().encode(text).ids
-    assert plain.decode(ids) == native().decode(ids) == text
+    assert plain.decode(ids) == native().decode(ids)
+    assert plain.decode(ids, skip_special_tokens=False) == text
 
 
 @pytest.mark.parametrize("target", ["", "tokenizer.json"])
@@ -150,6 +151,18 @@ def test_decoders_say_how_tokens_are_spelled(tmp_path, decoder, text):
     assert tokenizer.decode(ids) == backend.decode(ids) == text
     ids = tokenizer.encode("é<s>")
     assert tokenizer.decode(ids).strip() == "é"
+
+
+def test_a_decoder_may_strip_more_than_one_space(tmp_path):
+    backend = sentence_piece(decoders.Sequence([*LLAMA2[:3], decoders.Strip(" ", 2, 0)]))
+    tokenizer = load_tokenizer(folder(tmp_path, backend))
+    space, letter = backend.token_to_id("▁"), backend.token_to_id("a")
+    for n in range(4):
+        ids = [space] * n + [letter, space]
+        stream = tokenizer.detokenizer()
+        assert (
+            "".join([*map(stream.push, ids), stream.finish()]) == tokenizer.decode(ids) == backend.decode(ids)
+        )
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ TEXTS = st.one_of(
 @given(text=TEXTS)
 def test_ids_and_text_are_those_of_the_library(pair, text):
     theirs, ours = pair
-    text = text.replace("▁", "_").replace("\0", "")
+    for special in ("▁", "\0", "<unk>", "<s>", "</s>"):  # which the library does not look for in text
+        text = text.replace(special, "")
     ids = ours.encode(text, add_special_tokens=False)
     assert ids == theirs.encode(text)
     if 0 not in ids:

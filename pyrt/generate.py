@@ -40,9 +40,8 @@ class Job:
         _check_ids("logit_bias", params.logit_bias or (), n_vocab)
         _check_ids("stop_token_ids", params.stop_token_ids or (), n_vocab)
         self._engine = engine
-        self._params = params
         self.seed = samplers.seed
-        prompt, self._truncated = fit(token_ids(prompt, n_vocab), params, n_ctx)
+        prompt, self._truncated = fit(token_ids(prompt, n_vocab), params, n_ctx, vocabulary.bos_id)
         room = n_ctx - len(prompt)
         most = room if params.max_tokens is None else min(params.max_tokens, room)
         deadline = None if params.deadline is None else self._began + params.deadline
@@ -128,7 +127,7 @@ class Job:
 def token_ids(prompt: Sequence[int], n_vocab: int) -> array[int]:
     """The prompt as ids of the model. ValueError if it is empty or has an id that the model does not have."""
     try:
-        ids = array("i", prompt)
+        ids = array("i", iter(prompt))  # bytes, given directly, would be taken for machine words
     except TypeError:
         raise TypeError(f"a prompt is text or a list of token ids, not {prompt!r:.80}") from None
     except OverflowError:
@@ -148,12 +147,13 @@ def _check_ids(name: str, ids: Iterable[int], n_vocab: int) -> None:
             )
 
 
-def fit(prompt: array[int], params: SamplingParams, n_ctx: int) -> tuple[array[int], int]:
+def fit(
+    prompt: array[int], params: SamplingParams, n_ctx: int, bos_id: int | None
+) -> tuple[array[int], int]:
     """The prompt as it goes in, and how many tokens `truncate` cut so that the answer has room too.
 
-    "left" drops the oldest tokens, "middle" those in the middle; the answer is left max_tokens or half of
-    the context, whichever is less. Without `truncate`, a prompt longer than the context is a
-    ContextLengthError.
+    "left" drops the oldest tokens but BOS, "middle" those in the middle; the answer is left max_tokens or half
+    of the context, whichever is less. ContextLengthError for too long a prompt without `truncate`.
     """
     wanted = n_ctx if params.max_tokens is None else params.max_tokens
     keep = n_ctx - min(wanted, n_ctx // 2)
@@ -162,5 +162,5 @@ def fit(prompt: array[int], params: SamplingParams, n_ctx: int) -> tuple[array[i
         if len(prompt) > n_ctx:
             raise ContextLengthError(len(prompt), n_ctx)
         return prompt, 0
-    head = keep // 2 if params.truncate == "middle" else 0
-    return prompt[:head] + prompt[len(prompt) - (keep - head) :], cut
+    head = keep // 2 if params.truncate == "middle" else int(prompt[0] == bos_id)
+    return prompt[:head] + prompt[head + cut :], cut

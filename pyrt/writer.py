@@ -27,6 +27,7 @@ class Detokenizer(Protocol):
 class Vocabulary(Protocol):
     """What generation asks of a tokenizer."""
 
+    bos_id: int | None
     eos_ids: Any
 
     def decode(

@@ -151,10 +151,15 @@ def test_what_fits_into_20_tokens(n, max_tokens, truncate, kept):
     params = SamplingParams(max_tokens=max_tokens, truncate=truncate)
     if kept is None:
         with pytest.raises(ContextLengthError):
-            fit(array("i", range(n)), params, 20)
+            fit(array("i", range(n)), params, 20, None)
         return
-    tokens, cut = fit(array("i", range(n)), params, 20)
+    tokens, cut = fit(array("i", range(n)), params, 20, None)
     assert (len(tokens), cut) == (kept, n - kept)
     assert list(tokens)[-1] == n - 1
     if truncate == "middle":
         assert next(iter(tokens)) == 0
+
+
+def test_cutting_from_the_left_keeps_the_beginning_of_text():
+    tokens, cut = fit(array("i", range(100)), SamplingParams(max_tokens=10, truncate="left"), 20, 0)
+    assert (list(tokens), cut) == ([0, *range(91, 100)], 90)

@@ -147,13 +147,11 @@ def _check_ids(name: str, ids: Iterable[int], n_vocab: int) -> None:
             )
 
 
-def fit(
-    prompt: array[int], params: SamplingParams, n_ctx: int, bos_id: int | None
-) -> tuple[array[int], int]:
+def fit(prompt: array[int], params: SamplingParams, n_ctx: int, bos_id: int | None) -> tuple[array[int], int]:
     """The prompt as it goes in, and how many tokens `truncate` cut so that the answer has room too.
 
-    "left" drops the oldest tokens but BOS, "middle" those in the middle; the answer is left max_tokens or half
-    of the context, whichever is less. ContextLengthError for too long a prompt without `truncate`.
+    "left" drops the oldest tokens but BOS, "middle" those in the middle; the answer is left max_tokens or
+    half of the context, whichever is less. ContextLengthError for too long a prompt without `truncate`.
     """
     wanted = n_ctx if params.max_tokens is None else params.max_tokens
     keep = n_ctx - min(wanted, n_ctx // 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from machine import ROOT, circumstances, sha256
 
 PROMPT = "The capital of France is"
 RESULTS = ROOT / "bench" / "results"
+# Both sides' byte code may be kept, as it is where a package is installed and not run from its sources.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 PEER_SCRIPT = Path(__file__).with_name("peer_llama.py")
 
 SPEED = """
@@ -59,7 +62,8 @@ class Side:
     about: dict[str, str] = field(default_factory=dict)
 
     def measure_speed(self, arguments: list[str]) -> None:
-        done = subprocess.run([*self.speed, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+        command = [*self.speed, *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT)
         found = json.loads(done.stdout)
         self.prefill.append(statistics.median(found["prefill"]))
         self.decode.append(statistics.median(found["decode"]))
@@ -67,7 +71,8 @@ class Side:
 
     def measure_first_token(self, arguments: list[str]) -> None:
         began = time.perf_counter()
-        with subprocess.Popen([*self.first_token, *arguments], stdout=subprocess.PIPE) as process:
+        command = [*self.first_token, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
             assert process.stdout is not None
             if not process.stdout.read(1):
                 raise RuntimeError(f"{self.name} ended without a token")

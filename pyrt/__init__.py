@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from pyrt.errors import (
         ModelFormatError as ModelFormatError,
+        ModelNotFoundError as ModelNotFoundError,
     )
     from pyrt.errors import (
         PyrtError as PyrtError,
@@ -75,7 +76,7 @@ _HOMES = {
     "bench": ["bench"],
     "errors": [
         "Cancelled", "ContextLengthError", "DownloadError", "GrammarError", "MemoryLimitError",
-        "ModelFormatError", "PyrtError", "TemplateError", "UnsupportedModelError",
+        "ModelFormatError", "ModelNotFoundError", "PyrtError", "TemplateError", "UnsupportedModelError",
     ],
     "loading": ["load"],
     "model": ["Model"],

@@ -19,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; ``argv`` is without the program's name."""
     from pyrt.cli.parser import parse
 
+    if "numpy" not in sys.modules:  # no command uses NumPy's BLAS, whose threads are a third of its import
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A terminal that cannot show a character gets a question mark, not an exception.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

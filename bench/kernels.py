@@ -137,7 +137,7 @@ def gemm_work(name: str, isas: list[str], n: int, k: int, rows: int) -> list[Wor
         sizes = [((rows, k), np.int8), *[((rows, k // 32), np.float32)] * 2]
         sizes += [((rows, k // 32), np.int32), ((rows, k // 16), np.int32)]
         acts = Acts(*(np.empty(size, dtype) for size, dtype in sizes))
-        struct = ffi.new("pyrt_acts*", [k, *map(pointer, acts)])
+        struct = ffi.new("pyrt_acts*", [k, rows, *map(pointer, acts)])
         table("scalar").quantize(pointer(x), k, k, rows, struct)
         head: tuple[Any, ...] = (struct, rows)
         kept: Any = acts
@@ -190,7 +190,7 @@ def vector_work(isas: list[str], n: int) -> list[Work]:
     """Kernels over one row; bytes are those of the input."""
     x, w, out = (inputs.normal(inputs.generator("bench", i), n) for i in range(3))
     acts = Acts(np.empty(n, np.int8), *(np.empty(n // 16, t) for t in ("f4", "f4", "i4", "i4")))
-    struct = ffi.new("pyrt_acts*", [n, *map(pointer, acts)])
+    struct = ffi.new("pyrt_acts*", [n, 1, *map(pointer, acts)])
     p, q, o = map(pointer, (x, w, out))
     calls: dict[str, Callable[[Any], Any]] = {
         "quantize": lambda t: t.quantize(p, n, n, 1, struct),

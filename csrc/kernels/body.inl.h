@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/table.h"
+#include "kernels/simd/each.h"
 #include "packed/layout.h"
 
 namespace {

@@ -9,14 +9,16 @@
 extern "C" {
 #endif
 
-/* Rows of int8 activations, one scale per 32 values: x ~ q * scale. k is padded to a multiple of 64 with zero codes and scales. */
+/* Rows of int8 activations, one scale per 32 values: x ~ q * scale. k is padded to a multiple of 64 with zero codes and scales.
+ * Group by group, so that the rows of a group stand together; the arrays may point at a first row r of ld. */
 typedef struct pyrt_acts {
   int64_t k;      /* padded row length */
-  int8_t* q;      /* [rows][k]      codes, -127..127 */
-  float* scale;   /* [rows][k/32]   amax / 127 */
-  float* sum;     /* [rows][k/32]   scale * sum of the group's codes */
-  int32_t* sum32; /* [rows][k/32]   sum of the group's codes */
-  int32_t* sum16; /* [rows][k/16]   sum of each 16 codes */
+  int64_t ld;     /* rows from group to group */
+  int8_t* q;      /* [k/32][ld][32] codes, -127..127 */
+  float* scale;   /* [k/32][ld]     amax / 127 */
+  float* sum;     /* [k/32][ld]     scale * sum of the group's codes */
+  int32_t* sum32; /* [k/32][ld]     sum of the group's codes */
+  int32_t* sum16; /* [k/16][ld]     sum of each 16 codes */
 } pyrt_acts;
 
 /* One call of attention: query rows that share a kv head, against key blocks of 32 tokens, within one split of 512. */

@@ -112,7 +112,7 @@ void Runner::normed(const char* what, int64_t layer, const NormWeights& norm, co
       }
       finite &= norm_row(norm, stream, normed_.row(r));
     }
-    if (codes) finite &= quantize_rows(ctx_.kernels, normed_, d, first, last);
+    if (codes) finite &= quantize_rows(ctx_.kernels, normed_, d, n_rows_, first, last);
     if (!finite) non_finite_ = true;
   });
   if (non_finite_) throw NonFiniteError(text("layer ", layer, ": a value going into ", what, " is not finite"));
@@ -172,7 +172,7 @@ void Runner::attention_block(const Batch& batch, int64_t layer, bool last) {
   attention_.run(ctx_, layer, batch.tables[size_t(cache_->group_of(layer))], [&](int64_t r) { return joined_.row(r); });
   if (wants_codes(o))
     ctx_.rows(n_rows_, [&](int64_t first, int64_t end, int) {
-      if (!quantize_rows(ctx_.kernels, joined_, c.q_dim(), first, end)) non_finite_ = true;
+      if (!quantize_rows(ctx_.kernels, joined_, c.q_dim(), n_rows_, first, end)) non_finite_ = true;
     });
   if (non_finite_) throw NonFiniteError(text("layer ", layer, ": a result of attention is not finite"));
   multiply(ctx_, joined_, n_rows_, o);
@@ -215,7 +215,7 @@ void Runner::mlp_block(int64_t layer) {
       if (c.gated_mlp) add(w.gate.bias, g);
       act(g, c.gated_mlp ? u : nullptr, c.d_ff, u);
     }
-    if (codes && !quantize_rows(ctx_.kernels, ff_, c.d_ff, first, last)) non_finite_ = true;
+    if (codes && !quantize_rows(ctx_.kernels, ff_, c.d_ff, n_rows_, first, last)) non_finite_ = true;
   });
   if (non_finite_) throw NonFiniteError(text("layer ", layer, ": a value inside the feed-forward block is not finite"));
   multiply(ctx_, ff_, n_rows_, down);

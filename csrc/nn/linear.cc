@@ -19,18 +19,18 @@ constexpr Gemm kGemms[] = {
 };
 static_assert(std::size(kGemms) == size_t(LayoutId::kCount));
 
-constexpr int64_t kRowTile = 64;       // activation rows a task: their codes stay in L2
 constexpr int64_t kTasksPerThread = 4;   // enough for a slow core to be helped, few enough to be free
 constexpr int64_t kChunkBytes = 256 << 10;  // weights a task: they stay in L2 while all row tiles pass
 
-// Panels [first, last) of one product, for rows [row, row + rows).
+// Panels [first, last) of one product, for the tile of rows that starts at `row` of x's `all`.
 void multiply_tile(const Context& ctx, const Activations& x, const Product& p, int64_t first, int64_t last, int64_t row,
-                   int64_t rows) {
+                   int64_t all) {
+  const int64_t rows = std::min(Activations::kRowTile, all - row);
   const Gemm& gemm = kGemms[int(p.w->layout)];
   const uint8_t* w = p.w->data + first * p.w->panel_bytes;
   float* out = p.out + row * p.ldo + first * kPanel;
   if (gemm.quant) {
-    const pyrt_acts codes = x.codes(row, p.w->cols);
+    const pyrt_acts codes = x.codes(row, all, p.w->cols);
     (ctx.kernels.*gemm.quant)(w, p.w->panel_bytes, last - first, &codes, rows, out, p.ldo);
   } else {
     (ctx.kernels.*gemm.floating)(w, p.w->panel_bytes, last - first, x.floats() + row * x.ld(), p.w->cols, x.ld(), rows, out,
@@ -49,15 +49,16 @@ void Activations::reserve(int64_t rows, int64_t cols) {
   codes_ = Buffer(size_t(capacity_ * ld_) * 2);  // 1 byte of code, 16 bytes of scales and sums per 32, 4 per 16
 }
 
-pyrt_acts Activations::codes(int64_t r, int64_t cols) const {
-  const int64_t k = round_up(cols, 64), all = capacity_ * ld_;
+pyrt_acts Activations::codes(int64_t r, int64_t rows, int64_t cols) const {
+  const int64_t k = round_up(cols, 64), room = capacity_ * ld_;
   uint8_t* base = codes_.data();
-  float* scale = reinterpret_cast<float*>(base + all);
-  float* sum = scale + all / 32;
-  int32_t* sum32 = reinterpret_cast<int32_t*>(sum + all / 32);
-  int32_t* sum16 = sum32 + all / 32;
-  return {k, reinterpret_cast<int8_t*>(base) + r * k, scale + r * (k / 32), sum + r * (k / 32), sum32 + r * (k / 32),
-          sum16 + r * (k / 16)};
+  float* scale = reinterpret_cast<float*>(base + room);
+  float* sum = scale + room / 32;
+  int32_t* sum32 = reinterpret_cast<int32_t*>(sum + room / 32);
+  int32_t* sum16 = sum32 + room / 32;
+  const int64_t tile = r / kRowTile * kRowTile, at = tile * k / 32 + (r - tile);
+  return {k, std::min(kRowTile, rows - tile), reinterpret_cast<int8_t*>(base) + at * 32,
+          scale + at, sum + at, sum32 + at, sum16 + at + tile * k / 32};
 }
 
 bool wants_codes(std::span<const Product> products) {
@@ -65,16 +66,21 @@ bool wants_codes(std::span<const Product> products) {
                      [](const Product& p) { return kGemms[int(p.w->layout)].quant != nullptr; });
 }
 
-bool quantize_rows(const pyrt_kernels& kernels, Activations& x, int64_t cols, int64_t first, int64_t last) {
-  const pyrt_acts codes = x.codes(first, cols);
-  return kernels.quantize(x.row(first), cols, x.ld(), last - first, &codes) == 0;
+bool quantize_rows(const pyrt_kernels& kernels, Activations& x, int64_t cols, int64_t rows, int64_t first, int64_t last) {
+  bool finite = true;
+  for (int64_t next; first < last; first = next) {
+    next = std::min(last, (first / Activations::kRowTile + 1) * Activations::kRowTile);
+    const pyrt_acts codes = x.codes(first, rows, cols);
+    finite &= kernels.quantize(x.row(first), cols, x.ld(), next - first, &codes) == 0;
+  }
+  return finite;
 }
 
 void multiply(const Context& ctx, Activations& x, int64_t rows, std::span<const Product> products) {
   if (rows == 0) return;
   int64_t panels = 0;
   for (const Product& p : products) panels += p.w->panels();
-  const int64_t row_tiles = (rows + kRowTile - 1) / kRowTile;
+  const int64_t row_tiles = (rows + Activations::kRowTile - 1) / Activations::kRowTile;
   const int64_t wanted = std::max<int64_t>(1, ctx.pool.size() * kTasksPerThread / row_tiles);
   int64_t chunk = ctx.pool.size() == 1 ? panels : (panels + wanted - 1) / wanted;
   if (row_tiles > 1) chunk = std::min(chunk, kChunkBytes / products[0].w->panel_bytes);
@@ -82,11 +88,11 @@ void multiply(const Context& ctx, Activations& x, int64_t rows, std::span<const 
   const int64_t chunks = (panels + chunk - 1) / chunk;
 
   ctx.pool.run(int(chunks * row_tiles), [&](int task, int) {
-    const int64_t row = task % row_tiles * kRowTile, n = std::min(kRowTile, rows - row);
+    const int64_t row = task % row_tiles * Activations::kRowTile;
     int64_t first = task / row_tiles * chunk, last = std::min(first + chunk, panels);
     for (const Product& p : products) {  // the chunk may reach over several matrices
       const int64_t here = p.w->panels();
-      if (first < here && first < last) multiply_tile(ctx, x, p, first, std::min(last, here), row, n);
+      if (first < here && first < last) multiply_tile(ctx, x, p, first, std::min(last, here), row, rows);
       first = std::max<int64_t>(0, first - here);
       last -= here;
       if (last <= 0) break;

@@ -14,11 +14,13 @@ namespace pyrt {
 // Activations of a batch: floats as the blocks write them, and their int8 codes where a quantized matrix wants them.
 class Activations {
  public:
+  static constexpr int64_t kRowTile = 64;  // codes of so many rows stand together, group by group, and stay in L2
+
   void reserve(int64_t rows, int64_t cols);  // keeps nothing; room for rows x round_up(cols, 16)
   float* row(int64_t r) { return floats_.as<float>() + r * ld_; }
   int64_t ld() const { return ld_; }  // floats from row to row
-  // Codes of row r: pointers into the same memory, for kernels that write or read from row r on.
-  pyrt_acts codes(int64_t r, int64_t cols) const;
+  // Codes of row r of `rows`: pointers into the same memory, for kernels that write or read from row r on, within its tile.
+  pyrt_acts codes(int64_t r, int64_t rows, int64_t cols) const;
   const float* floats() const { return floats_.as<float>(); }
 
  private:
@@ -34,8 +36,8 @@ struct Product {
 
 // Whether any of the matrices wants int8 codes.
 bool wants_codes(std::span<const Product> products);
-// Quantizes rows [first, last) of x, cols values each. False: a value is not finite.
-bool quantize_rows(const pyrt_kernels& kernels, Activations& x, int64_t cols, int64_t first, int64_t last);
+// Quantizes rows [first, last) of x's `rows`, cols values each. False: a value is not finite.
+bool quantize_rows(const pyrt_kernels& kernels, Activations& x, int64_t cols, int64_t rows, int64_t first, int64_t last);
 // All products of rows [0, rows) of x. Codes must be there if wants_codes().
 void multiply(const Context& ctx, Activations& x, int64_t rows, std::span<const Product> products);
 

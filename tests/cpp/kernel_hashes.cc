@@ -58,7 +58,7 @@ alignas(64) float x[kRows * kMaxK], y[kRows * kMaxK], z[kRows * kMaxK], out[kRow
 int8_t q[kRows * kMaxK];
 float scale[kRows * kMaxK / 32], sum[kRows * kMaxK / 32];
 int32_t sum32[kRows * kMaxK / 32], sum16[kRows * kMaxK / 16];
-pyrt_acts acts = {kMaxK, q, scale, sum, sum32, sum16};
+pyrt_acts acts = {kMaxK, kRows, q, scale, sum, sum32, sum16};
 
 template <class L>
 Hash gemm_quant(const pyrt_kernels& t, pyrt_gemm_quant kernel) {

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from reference.kernels import BLOCK, Keys
+
 from kernels.ctable import ffi
 from kernels.exact import Acts, Partial
 from kernels.memory import blank, front_intact, guarded, pointer
-from reference.kernels import BLOCK, Keys
 
 Array = np.ndarray
 
@@ -19,10 +20,23 @@ def checked(out: Array) -> Array:
     return np.array(out)
 
 
+def by_group(acts: Acts) -> Acts:
+    """The arrays in the order of pyrt_acts: [groups, rows], and of codes [groups, rows, 32]."""
+    q = acts.q.reshape(len(acts.q), -1, 32).transpose(1, 0, 2)
+    return Acts(*map(np.ascontiguousarray, (q, *(a.T for a in acts[1:]))))
+
+
+def by_row(acts: Acts) -> Acts:
+    """by_group undone."""
+    q = acts.q.transpose(1, 0, 2).reshape(acts.q.shape[1], -1)
+    return Acts(*map(np.ascontiguousarray, (q, *(a.T for a in acts[1:]))))
+
+
 def c_acts(acts: Acts) -> tuple[Any, list[Array]]:
     """pyrt_acts over guarded copies, and the copies, which must outlive it."""
-    arrays = [guarded(a) for a in acts]
-    return ffi.new("pyrt_acts*", [acts.q.shape[1], *map(pointer, arrays)]), arrays
+    rows, k = acts.q.shape
+    arrays = [guarded(a) for a in by_group(acts)]
+    return ffi.new("pyrt_acts*", [k, rows, *map(pointer, arrays)]), arrays
 
 
 def gemm_quantized(kernel: Any, panels: Array, acts: Acts, gap: int = 0) -> Array:
@@ -58,13 +72,13 @@ def quantize(table: Any, x: Array, n: int, k: int) -> tuple[int, Acts]:
     """The flag, and the codes of the first n values of each row of x, padded to k."""
     rows = len(x)
     acts = Acts(
-        blank((rows, k), np.int8), blank((rows, k // 32)), blank((rows, k // 32)),
-        blank((rows, k // 32), np.int32), blank((rows, k // 16), np.int32),
+        blank((k // 32, rows, 32), np.int8), blank((k // 32, rows)), blank((k // 32, rows)),
+        blank((k // 32, rows), np.int32), blank((k // 16, rows), np.int32),
     )  # fmt: skip
     inputs = guarded(x)
-    struct = ffi.new("pyrt_acts*", [k, *map(pointer, acts)])
+    struct = ffi.new("pyrt_acts*", [k, rows, *map(pointer, acts)])
     flag = table.quantize(pointer(inputs), n, x.shape[1], rows, struct)
-    return flag, Acts(*map(checked, acts))
+    return flag, by_row(Acts(*map(checked, acts)))
 
 
 def norm(

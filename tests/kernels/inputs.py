@@ -6,9 +6,10 @@ import zlib
 from typing import Any
 
 import numpy as np
+from reference.kernels import Weights
+
 from kernels.exact import Acts, quantize
 from kernels.packing import Layout
-from reference.kernels import Weights
 
 Array = np.ndarray
 f32 = np.float32

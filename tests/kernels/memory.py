@@ -7,6 +7,7 @@ import mmap
 from typing import Any
 
 import numpy as np
+
 from kernels.ctable import ffi
 
 _libc = ctypes.CDLL(None, use_errno=True)

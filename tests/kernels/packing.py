@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from kernels.ctable import rows
 from reference.kernels import Weights
+
+from kernels.ctable import rows
 
 PANEL = 16
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from kernels import calls, exact, inputs
 from reference import kernels as reference
 from reference.kernels import BLOCK, Keys
+
+from kernels import calls, exact, inputs
 
 Array = np.ndarray
 f32 = np.float32

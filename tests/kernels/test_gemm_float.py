@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import calls, exact, inputs
 from reference import kernels as reference
+
+from kernels import calls, exact, inputs
 
 Array = np.ndarray
 f32 = np.float32

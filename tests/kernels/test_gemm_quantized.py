@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import calls, exact, inputs
-from kernels.packing import LAYOUTS, Layout, pack, pad_weights
 from reference import kernels as reference
 from reference.kernels import Weights
+
+from kernels import calls, exact, inputs
+from kernels.packing import LAYOUTS, Layout, pack, pad_weights
 
 pytestmark = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name.lower())
 

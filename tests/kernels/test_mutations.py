@@ -7,30 +7,36 @@ import shutil
 
 import pytest
 
-from kernels.ctable import ISAS, table
+from kernels.ctable import CSRC, ISAS, table
 from kernels.mutations import MUTATIONS, Mutation, caught, sound
 
-pytestmark = [pytest.mark.slow, pytest.mark.build]
-
-
-@pytest.fixture(autouse=True)
-def _needs() -> None:
-    if not shutil.which(os.environ.get("CXX", "g++")):
-        pytest.skip("no C++ compiler")
+NAMES = [f"{m.file}: {m.wrong}" for m in MUTATIONS]
 
 
 def skip_without(isa: str) -> None:
+    if not shutil.which(os.environ.get("CXX", "g++")):
+        pytest.skip("no C++ compiler")
     if isa not in ISAS or table(isa) is None:
         pytest.skip(f"this machine or this build lacks {isa}")
 
 
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=NAMES)
+def test_it_still_applies(mutation: Mutation) -> None:
+    assert (CSRC / mutation.file).read_text().count(mutation.old) == 1
+    assert mutation.old != mutation.new
+
+
+@pytest.mark.slow
+@pytest.mark.build
 @pytest.mark.parametrize(("isa", "test"), sorted({(m.isa, m.test) for m in MUTATIONS}))
 def test_sound_without_mutation(isa: str, test: str) -> None:
     skip_without(isa)
     assert sound(isa, test)
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=[f"{m.file}: {m.wrong}" for m in MUTATIONS])
+@pytest.mark.slow
+@pytest.mark.build
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=NAMES)
 def test_caught(mutation: Mutation) -> None:
     skip_without(mutation.isa)
     assert caught(mutation)

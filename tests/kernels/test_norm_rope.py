@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import calls, exact, inputs
 from reference import kernels as reference
+
+from kernels import calls, exact, inputs
 
 f32 = np.float32
 SIZES = [1, 2, 15, 16, 17, 31, 32, 48, 100, 333, 576, 2048]

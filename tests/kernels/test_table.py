@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference.kernels import Keys
+
 from kernels import calls, inputs
 from kernels.ctable import ISAS, ffi, kernel_names, rows, table
 from kernels.exact import Partial
 from kernels.packing import LAYOUTS, Layout, pack
-from reference.kernels import Keys
 
 Array = np.ndarray
 f32 = np.float32

@@ -5,74 +5,113 @@
 //               and per 256: C = fma(d, acc, C); with minima: C = fma(-dmin, min, C)
 #pragma once
 
-// The codes of one group: w[r] is [16 n][4 k] of k-quad r.
-template <class L, int kQuad = 0>
-inline void unpack_group(const uint8_t* group, B* w) {
-  if constexpr (L::kBits == 8) {
-    w[kQuad] = b_load(group + kQuad * 64);
-  } else {
-    const B line = b_load(group + kQuad / 2 * 64);
-    w[kQuad] = b_shift_and<kQuad % 2 ? -4 : 0, 0x0f>(line);
-    if constexpr (L::kBits == 5) w[kQuad] = b_or(w[kQuad], b_shift_and<4 - kQuad, 0x10>(b_load(group + L::kPlane)));
-    if constexpr (L::kBits == 6) w[kQuad] = b_or(w[kQuad], b_shift_and<4 - 2 * kQuad, 0x30>(b_load(group + L::kPlane)));
+// The codes of one group, unpacked quad by quad where dot_rows (simd) wants them.
+template <class L>
+struct Codes {
+  static constexpr int kBits = L::kBits, kZero = L::kZero, kQuads = L::kQuads;
+  const uint8_t* group;
+
+  // [16 n][4 k] of k-quad kQuad.
+  template <int kQuad>
+  B quad() const {
+    if constexpr (kBits == 8) {
+      return b_load(group + kQuad * 64);
+    } else {
+      B w = b_shift_and<kQuad % 2 ? -4 : 0, 0x0f>(b_load(group + kQuad / 2 * 64));
+      if constexpr (kBits == 5) w = b_or(w, b_shift_and<4 - kQuad, 0x10>(b_load(group + L::kPlane)));
+      if constexpr (kBits == 6) w = b_or(w, b_shift_and<4 - 2 * kQuad, 0x30>(b_load(group + L::kPlane)));
+      return w;
+    }
   }
-  if constexpr (kQuad + 1 < L::kQuads) unpack_group<L, kQuad + 1>(group, w);
-}
+};
+
+// The same codes, unpacked once for many rows.
+template <class L>
+struct Unpacked {
+  static constexpr int kBits = L::kBits, kZero = L::kZero, kQuads = L::kQuads;
+  alignas(64) uint8_t bytes[kQuads * 64];
+
+  explicit Unpacked(const Codes<L>& codes) {
+    each<kQuads>([&](auto j) { b_store(bytes + j.value * 64, codes.template quad<j.value>()); });
+  }
+  template <int kQuad>
+  B quad() const { return b_load(bytes + kQuad * 64); }
+};
 
 constexpr int kPrefetchBytes = 4096;
+
+// The float accumulators of a tile.
+template <class L, int kRows>
+struct Sums {
+  F c[kRows], acc[kRows], min[kRows];
+};
+
+// One group for kRows rows of a tile, from row r on; q, scale, sum and sums point at the tile's first row in this group.
+template <class L, int kRows, class Group, class Sums>
+inline void add_group(const Group& codes, const uint8_t* record, int g, const int8_t* q, const float* scale, const float* sum,
+                      const int32_t* sums, int r, Sums& s) {
+  F isum[kRows];
+  dot_rows<kRows>(codes, q + r * kQuantGroup, sums + r, isum);
+  if constexpr (L::kTwoLevel) {
+    const F sub = f_load_i8(record + L::kSubOffset + g * kPanel);
+    each<kRows>([&](auto i) { s.acc[r + i.value] = f_fma(isum[i.value], f_mul(sub, f_set(scale[r + i.value])), s.acc[r + i.value]); });
+    if constexpr (L::kMinima) {
+      const F sub_m = f_load_u8(record + L::kSubMinOffset + g * kPanel);
+      each<kRows>([&](auto i) { s.min[r + i.value] = f_fma(sub_m, f_set(sum[r + i.value]), s.min[r + i.value]); });
+    }
+  } else {
+    const F d = f_load_f16(record + g * kPanel * 2);
+    each<kRows>([&](auto i) { s.c[r + i.value] = f_fma(isum[i.value], f_mul(d, f_set(scale[r + i.value])), s.c[r + i.value]); });
+    if constexpr (L::kMinima) {
+      const F m = f_load_f16(record + L::kMinOffset + g * kPanel * 2);
+      each<kRows>([&](auto i) { s.c[r + i.value] = f_fma(m, f_set(sum[r + i.value]), s.c[r + i.value]); });
+    }
+  }
+}
 
 // kRows activation rows against one panel.
 template <class L, int kRows>
 inline void gemm_tile(const uint8_t* record, const pyrt_acts* x, int64_t row, float* out, int64_t ldo) {
-  constexpr int kSums = L::kGroup == 16 ? 16 : 32;
-  const int64_t k = x->k;
-  const int8_t* q = x->q + row * k;
-  const float* scale = x->scale + row * (k / 32);
-  const float* sum = x->sum + row * (k / 32);
-  const int32_t* sums = (kSums == 16 ? x->sum16 : x->sum32) + row * (k / kSums);
-  F c[kRows];
-  for (int r = 0; r < kRows; ++r) c[r] = f_zero();
+  constexpr int kBlock = kRows < kDotRows<L::kBits> ? kRows : kDotRows<L::kBits>;
+  const int64_t ld = x->ld;
+  const int8_t* q = x->q + row * kQuantGroup;
+  const float *scale = x->scale + row, *sum = x->sum + row;
+  const int32_t* sums = (L::kGroup == 16 ? x->sum16 : x->sum32) + row;
+  Sums<L, kRows> s;
+  for (int r = 0; r < kRows; ++r) s.c[r] = f_zero();
 
-  for (int64_t k0 = 0; k0 < k; k0 += L::kRecordK, record += L::kRecord) {
-    F acc[kRows], min[kRows];
+  for (int64_t k0 = 0; k0 < x->k; k0 += L::kRecordK, record += L::kRecord) {
     if constexpr (L::kTwoLevel)
-      for (int r = 0; r < kRows; ++r) acc[r] = min[r] = f_zero();
+      for (int r = 0; r < kRows; ++r) s.acc[r] = s.min[r] = f_zero();
     if constexpr (kRows == 1)
       for (int b = 0; b < L::kHeader; b += 64) prefetch(record + kPrefetchBytes + b);
     for (int g = 0; g < L::kGroups; ++g) {
-      const uint8_t* group = record + L::kHeader + g * L::kGroupBytes;
+      const Codes<L> codes{record + L::kHeader + g * L::kGroupBytes};
+      const int8_t* part = q + (L::kGroup == 16 ? g % 2 * 16 : 0);
       if constexpr (kRows == 1)
-        for (int b = 0; b < L::kGroupBytes; b += 64) prefetch(group + kPrefetchBytes + b);
-      B w[L::kQuads];
-      unpack_group<L>(group, w);
-      const int64_t at = k0 + g * L::kGroup;
-      if constexpr (L::kTwoLevel) {
-        const F sub = f_load_i8(record + L::kSubOffset + g * kPanel);
-        for (int r = 0; r < kRows; ++r) {
-          const I isum = dot<L::kBits, L::kZero, L::kQuads>(w, q + r * k + at, sums[r * (k / kSums) + at / kSums]);
-          acc[r] = f_fma(f_from_i(isum), f_mul(sub, f_set(scale[r * (k / 32) + at / 32])), acc[r]);
-          if constexpr (L::kMinima)
-            min[r] = f_fma(f_load_u8(record + L::kSubMinOffset + g * kPanel), f_set(sum[r * (k / 32) + at / 32]), min[r]);
-        }
+        for (int b = 0; b < L::kGroupBytes; b += 64) prefetch(codes.group + kPrefetchBytes + b);
+      if constexpr (kRows == kBlock || L::kBits == 8) {
+        for (int r = 0; r < kRows; r += kBlock) add_group<L, kBlock>(codes, record, g, part, scale, sum, sums, r, s);
       } else {
-        const F d = f_load_f16(record + g * kPanel * 2);
-        for (int r = 0; r < kRows; ++r) {
-          const I isum = dot<L::kBits, L::kZero, L::kQuads>(w, q + r * k + at, sums[r * (k / kSums) + at / kSums]);
-          c[r] = f_fma(f_from_i(isum), f_mul(d, f_set(scale[r * (k / 32) + at / 32])), c[r]);
-          if constexpr (L::kMinima)
-            c[r] = f_fma(f_load_f16(record + L::kMinOffset + g * kPanel * 2), f_set(sum[r * (k / 32) + at / 32]), c[r]);
-        }
+        const Unpacked<L> unpacked(codes);
+        for (int r = 0; r < kRows; r += kBlock) add_group<L, kBlock>(unpacked, record, g, part, scale, sum, sums, r, s);
+      }
+      sums += ld;
+      if (L::kGroup == 32 || g % 2) {
+        q += ld * kQuantGroup;
+        scale += ld;
+        sum += ld;
       }
     }
     if constexpr (L::kTwoLevel) {
       const F d = f_load_f16(record), minus_dmin = f_sub(f_zero(), f_load_f16(record + 32));
       for (int r = 0; r < kRows; ++r) {
-        c[r] = f_fma(d, acc[r], c[r]);
-        if constexpr (L::kMinima) c[r] = f_fma(minus_dmin, min[r], c[r]);
+        s.c[r] = f_fma(d, s.acc[r], s.c[r]);
+        if constexpr (L::kMinima) s.c[r] = f_fma(minus_dmin, s.min[r], s.c[r]);
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) f_store(out + r * ldo, c[r]);
+  for (int r = 0; r < kRows; ++r) f_store(out + r * ldo, s.c[r]);
 }
 
 template <class L, int kRows>
@@ -84,6 +123,5 @@ inline int64_t gemm_rows(const uint8_t* panel, const pyrt_acts* x, int64_t row, 
 
 template <class L>
 void gemm_quant(const uint8_t* w, int64_t panel_bytes, int64_t panels, const pyrt_acts* x, int64_t rows, float* out, int64_t ldo) {
-  constexpr int kRows = L::kTwoLevel ? kGemmRowsTwoLevel : kGemmRows;
-  for (int64_t p = 0; p < panels; ++p) gemm_rows<L, kRows>(w + p * panel_bytes, x, 0, rows, out + p * kPanel, ldo);
+  for (int64_t p = 0; p < panels; ++p) gemm_rows<L, kGemmRows>(w + p * panel_bytes, x, 0, rows, out + p * kPanel, ldo);
 }

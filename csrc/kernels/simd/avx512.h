@@ -10,9 +10,12 @@
 #pragma GCC diagnostic pop
 #include <stdint.h>
 
+#include "kernels/simd/each.h"
+
 namespace {
 
-constexpr int kGemmRows = 8, kGemmRowsTwoLevel = 4, kFloatRows = 4, kAttnRows = 8;
+constexpr int kGemmRows = 16, kFloatRows = 4, kAttnRows = 8;
+template <int kBits> constexpr int kDotRows = 16;
 
 struct F { __m512 v; };
 struct I { __m512i v; };
@@ -79,6 +82,7 @@ inline void f_store_f16(uint16_t* p, F a) {
 }
 
 inline B b_load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+inline void b_store(uint8_t* p, B a) { _mm512_storeu_si512(p, a.v); }
 inline B b_or(B a, B b) { return {_mm512_or_si512(a.v, b.v)}; }
 template <int kMask> inline B b_and(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(char(kMask)))}; }
 // Bits that a 16-bit shift carries over from the neighbour byte fall outside kMask.
@@ -90,10 +94,28 @@ template <int kShift, int kMask> inline B b_shift_and(B a) {
 }
 
 inline int32_t load_quad(const int8_t* a) { int32_t x; __builtin_memcpy(&x, a, 4); return x; }
-template <int kBits, int kZero, int kQuads> inline I dot(const B* w, const int8_t* a, int32_t sum_a) {
-  __m512i sum = kZero ? _mm512_set1_epi32(-kZero * sum_a) : _mm512_setzero_si512();
-  for (int j = 0; j < kQuads; ++j) sum = _mm512_dpbusd_epi32(sum, w[j].v, _mm512_set1_epi32(load_quad(a + 4 * j)));
-  return {sum};
+// Integers in the mantissa of 1.5 * 2^23: adding to the bits adds to the number, as long as it stays within 2^22.
+constexpr int32_t kBiasBits = 0x4b400000;
+constexpr float kBias = 0x1.8p23f;
+
+template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
+  __m512i s[kRows];
+  each<kRows>([&](auto r) { s[r.value] = _mm512_set1_epi32(kBiasBits); });
+  each<Codes::kQuads>([&](auto j) {
+    const B w = codes.template quad<j.value>();
+    each<kRows>([&](auto r) {
+      s[r.value] = _mm512_dpbusd_epi32(s[r.value], w.v, _mm512_set1_epi32(load_quad(a + 32 * r.value + 4 * j.value)));
+    });
+  });
+  if constexpr (Codes::kZero == 0) {
+    each<kRows>([&](auto r) { isum[r.value].v = _mm512_sub_ps(_mm512_castsi512_ps(s[r.value]), _mm512_set1_ps(kBias)); });
+  } else {
+    alignas(64) float zeros[16];  // bias + kZero * sum: small integers, so that every step is exact
+    const __m512i z = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(first_lanes(kRows), sums), _mm512_set1_epi32(Codes::kZero));
+    _mm512_store_ps(zeros, _mm512_add_ps(_mm512_cvtepi32_ps(z), _mm512_set1_ps(kBias)));
+    __asm__("" : "+m"(zeros));  // broadcast from memory: from a register it takes a port that the dot products need
+    each<kRows>([&](auto r) { isum[r.value].v = _mm512_sub_ps(_mm512_castsi512_ps(s[r.value]), _mm512_set1_ps(zeros[r.value])); });
+  }
 }
 inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 

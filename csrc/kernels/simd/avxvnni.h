@@ -5,17 +5,30 @@
 
 namespace {
 
-constexpr int kGemmRows = 4, kGemmRowsTwoLevel = 2, kFloatRows = 2, kAttnRows = 4;
+constexpr int kGemmRows = 16, kFloatRows = 2, kAttnRows = 4;
+template <int kBits> constexpr int kDotRows = 4;
 
-template <int kBits, int kZero, int kQuads> inline I dot(const B* w, const int8_t* a, int32_t sum_a) {
-  const __m256i start = kZero ? _mm256_set1_epi32(-kZero * sum_a) : _mm256_setzero_si256();
-  I sum = {{start, start}};
-  for (int j = 0; j < kQuads; ++j) {
-    const __m256i quad = spread_quad(a + 4 * j);
-    sum.v[0] = _mm256_dpbusd_avx_epi32(sum.v[0], w[j].v[0], quad);
-    sum.v[1] = _mm256_dpbusd_avx_epi32(sum.v[1], w[j].v[1], quad);
-  }
-  return sum;
+// Integers in the mantissa of 1.5 * 2^23: adding to the bits adds to the number, as long as it stays within 2^22.
+constexpr int32_t kBiasBits = 0x4b400000;
+constexpr float kBias = 0x1.8p23f;
+
+template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
+  __m256i low[kRows], high[kRows];
+  each<kRows>([&](auto r) { low[r.value] = high[r.value] = _mm256_set1_epi32(kBiasBits); });
+  each<Codes::kQuads>([&](auto j) {
+    const B w = codes.template quad<j.value>();
+    each<kRows>([&](auto r) {
+      const __m256i quad = spread_quad(a + 32 * r.value + 4 * j.value);
+      low[r.value] = _mm256_dpbusd_avx_epi32(low[r.value], w.v[0], quad);
+      high[r.value] = _mm256_dpbusd_avx_epi32(high[r.value], w.v[1], quad);
+    });
+  });
+  alignas(16) float zeros[4] = {kBias, kBias, kBias, kBias};
+  if constexpr (Codes::kZero != 0) zero_points<Codes::kZero, kRows>(kBias, sums, zeros);
+  each<kRows>([&](auto r) {
+    const F biased = {{_mm256_castsi256_ps(low[r.value]), _mm256_castsi256_ps(high[r.value])}};
+    isum[r.value] = f_sub(biased, f_set(zeros[r.value]));
+  });
 }
 
 }  // namespace

@@ -5,22 +5,28 @@
 
 namespace {
 
-template <int kBits, int kZero, int kQuads> inline I dot(const B* w, const int8_t* a, int32_t sum_a) {
-  static_assert((kBits != 8 || kZero == 128) && kQuads % 4 == 0);
-  const int32x4_t start = vdupq_n_s32(kBits == 8 ? 0 : -kZero * sum_a);
-  I sum = {{start, start, start, start}};
-  for (int j = 0; j < kQuads; j += 4) {
-    const int8x16_t x = vld1q_s8(a + 4 * j);
-    for (int h = 0; h < 4; ++h) {
-      int32x4_t s = sum.v[h];
-      s = vdotq_laneq_s32(s, signed_codes<kBits>(w[j].v[h]), x, 0);
-      s = vdotq_laneq_s32(s, signed_codes<kBits>(w[j + 1].v[h]), x, 1);
-      s = vdotq_laneq_s32(s, signed_codes<kBits>(w[j + 2].v[h]), x, 2);
-      s = vdotq_laneq_s32(s, signed_codes<kBits>(w[j + 3].v[h]), x, 3);
-      sum.v[h] = s;
-    }
-  }
-  return sum;
+template <int kBits> constexpr int kDotRows = 4;
+
+template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
+  constexpr int kBits = Codes::kBits;
+  static_assert(kBits != 8 || Codes::kZero == 128);
+  I s[kRows];
+  each<kRows>([&](auto r) {
+    const int32x4_t start = vdupq_n_s32(kBits == 8 ? 0 : -Codes::kZero * sums[r.value]);
+    each<4>([&](auto h) { s[r.value].v[h.value] = start; });
+  });
+  int8x16_t x[kRows];
+  each<Codes::kQuads>([&](auto j) {
+    const B w = codes.template quad<j.value>();
+    each<kRows>([&](auto r) {
+      if constexpr (j.value % 4 == 0) x[r.value] = vld1q_s8(a + 32 * r.value + 4 * j.value);
+      each<4>([&](auto h) {
+        int32x4_t& sum = s[r.value].v[h.value];
+        sum = vdotq_laneq_s32(sum, signed_codes<kBits>(w.v[h.value]), x[r.value], j.value % 4);
+      });
+    });
+  });
+  each<kRows>([&](auto r) { isum[r.value] = f_from_i(s[r.value]); });
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 #include <arm_neon.h>
 #include <stdint.h>
 
+#include "kernels/simd/each.h"
+
 namespace {
 
-constexpr int kGemmRows = 2, kGemmRowsTwoLevel = 2, kFloatRows = 2, kAttnRows = 2;
+constexpr int kGemmRows = 8, kFloatRows = 2, kAttnRows = 2;
 
 struct F { float32x4_t v[4]; };
 struct I { int32x4_t v[4]; };
@@ -99,6 +101,7 @@ inline F f_load_u8(const void* p) {
 inline void f_store_f16(uint16_t* p, F a) { EACH vst1_u16(p + 4 * h, vreinterpret_u16_f16(vcvt_f16_f32(a.v[h]))); }
 
 inline B b_load(const uint8_t* p) { B r; EACH r.v[h] = vld1q_u8(p + 16 * h); return r; }
+inline void b_store(uint8_t* p, B a) { EACH vst1q_u8(p + 16 * h, a.v[h]); }
 inline B b_or(B a, B b) { EACH a.v[h] = vorrq_u8(a.v[h], b.v[h]); return a; }
 template <int kMask> inline B b_and(B a) { EACH a.v[h] = vandq_u8(a.v[h], vdupq_n_u8(kMask)); return a; }
 template <int kShift, int kMask> inline B b_shift_and(B a) {

@@ -3,9 +3,13 @@
 
 #include <stdint.h>
 
+#include "kernels/simd/each.h"
+
 namespace {
 
-constexpr int kGemmRows = 2, kGemmRowsTwoLevel = 2, kFloatRows = 1, kAttnRows = 2;
+// Rows of activations that a tile takes at once, and of those the ones whose integer sums are in registers together.
+constexpr int kGemmRows = 2, kFloatRows = 1, kAttnRows = 2;
+template <int kBits> constexpr int kDotRows = 2;
 
 struct F { float v[16]; };
 struct I { int32_t v[16]; };
@@ -111,6 +115,7 @@ inline void f_store_f16(uint16_t* p, F a) {
 }
 
 inline B b_load(const uint8_t* p) { B r; __builtin_memcpy(&r, p, 64); return r; }
+inline void b_store(uint8_t* p, B a) { __builtin_memcpy(p, &a, 64); }
 inline B b_or(B a, B b) { for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i]; return a; }
 template <int kMask> inline B b_and(B a) { for (int i = 0; i < 64; ++i) a.v[i] &= uint8_t(kMask); return a; }
 // The bits under kMask of each byte after moving the byte left (right where kShift is negative).
@@ -119,13 +124,17 @@ template <int kShift, int kMask> inline B b_shift_and(B a) {
   return a;
 }
 
-// Exact sum over kQuads * 4 codes of (u - kZero) * a for each lane; w[j] is [16 lanes][4 codes], sum_a the sum of all a.
-template <int kBits, int kZero, int kQuads> inline I dot(const B* w, const int8_t* a, int32_t sum_a) {
-  I r;
-  EACH r.v[i] = -kZero * sum_a;
-  for (int j = 0; j < kQuads; ++j)
-    EACH for (int t = 0; t < 4; ++t) r.v[i] += int32_t(w[j].v[4 * i + t]) * int32_t(a[4 * j + t]);
-  return r;
+// isum[r] = the exact sum over a group's codes of (u - kZero) * a[r], for kRows rows, as a float. a is [kRows][32], sums[r] the
+// sum of all a[r] that count; codes.quad<j>() is [16 lanes][4 codes] of k-quad j.
+template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
+  I s[kRows];
+  for (int r = 0; r < kRows; ++r) EACH s[r].v[i] = -Codes::kZero * sums[r];
+  each<Codes::kQuads>([&](auto j) {
+    const B w = codes.template quad<j.value>();
+    for (int r = 0; r < kRows; ++r)
+      EACH for (int t = 0; t < 4; ++t) s[r].v[i] += int32_t(w.v[4 * i + t]) * int32_t(a[32 * r + 4 * j.value + t]);
+  });
+  for (int r = 0; r < kRows; ++r) isum[r] = f_from_i(s[r]);
 }
 inline void prefetch(const uint8_t*) {}
 

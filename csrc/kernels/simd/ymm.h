@@ -5,6 +5,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "kernels/simd/each.h"
+
 namespace {
 
 struct F { __m256 v[2]; };
@@ -110,6 +112,10 @@ inline void f_store_f16(uint16_t* p, F a) {
 
 inline __m256i load_32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline B b_load(const uint8_t* p) { return {{load_32(p), load_32(p + 32)}}; }
+inline void b_store(uint8_t* p, B a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v[0]);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), a.v[1]);
+}
 inline B b_or(B a, B b) { return {{_mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1])}}; }
 template <int kMask> inline B b_and(B a) {
   const __m256i mask = _mm256_set1_epi8(char(kMask));
@@ -127,6 +133,18 @@ template <int kShift, int kMask> inline B b_shift_and(B a) {
 
 // Four activations in every lane.
 inline __m256i spread_quad(const int8_t* a) { int32_t x; __builtin_memcpy(&x, a, 4); return _mm256_set1_epi32(x); }
+// first + kZero * sums[r], for kRows rows, into 16 aligned bytes; small integers, so that every step is exact.
+template <int kZero, int kRows> inline void zero_points(float first, const int32_t* sums, float* out) {
+  static_assert(kRows == 1 || kRows == 2 || kRows == 4);
+  __m128i s;
+  if constexpr (kRows == 1) s = _mm_loadu_si32(sums);
+  if constexpr (kRows == 2) s = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(sums));
+  if constexpr (kRows == 4) s = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums));
+  s = _mm_mullo_epi32(s, _mm_set1_epi32(kZero));
+  _mm_store_ps(out, _mm_add_ps(_mm_cvtepi32_ps(s), _mm_set1_ps(first)));
+  // To be broadcast from memory: from a register it takes a port that the dot products need.
+  __asm__("" : "+m"(*reinterpret_cast<float(*)[4]>(out)));
+}
 inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace

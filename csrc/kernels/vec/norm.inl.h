@@ -47,7 +47,7 @@ inline int layer_norm(const float* x, const float* w, const float* b, float eps,
 }
 
 // One group of 32: q = rne(x * (127 / amax)), which is within +-127 because x/amax is within +-1. amax < 2^-120 gives zeros.
-inline int32_t quantize_group(const float* x, int n, int8_t* q, float* scale, float* sum, int32_t* sum32, int32_t* sum16) {
+inline int32_t quantize_group(const float* x, int n, int8_t* q, float* scale, float* sum, int32_t* sum32, int32_t* sum16, int32_t* next16) {
   const int low = n < kPanel ? n : kPanel;
   const F a = f_load_n(x, low), b = n > kPanel ? f_load_n(x + kPanel, n - kPanel) : f_zero();
   const float amax = f_largest(f_max(f_abs(a), f_abs(b)));
@@ -56,9 +56,9 @@ inline int32_t quantize_group(const float* x, int n, int8_t* q, float* scale, fl
   const I qa = i_round(f_mul(a, inverse)), qb = i_round(f_mul(b, inverse));
   i_store_i8(q, qa);
   i_store_i8(q + kPanel, qb);
-  sum16[0] = i_sum(qa);
-  sum16[1] = i_sum(qb);
-  *sum32 = sum16[0] + sum16[1];
+  *sum16 = i_sum(qa);
+  *next16 = i_sum(qb);
+  *sum32 = *sum16 + *next16;
   *scale = tiny ? 0.0f : amax / 127.0f;
   *sum = *scale * float(*sum32);
   return i_largest(i_max(i_magnitude(a), i_magnitude(b)));
@@ -69,10 +69,10 @@ inline int quantize(const float* x, int64_t n, int64_t ldx, int64_t rows, const 
   int32_t top = 0;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t left = n - g * kQuantGroup, at = r * groups + g;
+      const int64_t left = n - g * kQuantGroup, at = g * out->ld + r;
       const int m = left >= kQuantGroup ? kQuantGroup : left > 0 ? int(left) : 0;
       const int32_t largest = quantize_group(x + r * ldx + g * kQuantGroup, m, out->q + at * kQuantGroup, out->scale + at,
-                                             out->sum + at, out->sum32 + at, out->sum16 + 2 * at);
+                                             out->sum + at, out->sum32 + at, out->sum16 + 2 * g * out->ld + r, out->sum16 + (2 * g + 1) * out->ld + r);
       top = largest > top ? largest : top;
     }
   return top >= kInfinity;

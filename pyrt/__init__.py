@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     )
     from pyrt.errors import (
         ModelFormatError as ModelFormatError,
+    )
+    from pyrt.errors import (
         ModelNotFoundError as ModelNotFoundError,
     )
     from pyrt.errors import (

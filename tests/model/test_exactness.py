@@ -1,4 +1,4 @@
-"""The contract on numbers: the same request gives the same bits, whatever runs it and whatever runs beside it."""
+"""The contract on numbers: the same request gives the same bits, whatever runs it or runs beside it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_wanted_rows_only(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_shared_prefix(case: str) -> None:
-    """A second sequence that takes over the first one's full pages goes on with the same bits as a cold run."""
+    """A second sequence that takes over the first one's full pages goes on with the bits of a cold run."""
     m = machine(case, "", 2)
     tables = m.tables([N_TOKENS, N_TOKENS])
     split = N_TOKENS // 32 * 32 - 64

@@ -127,14 +127,15 @@ template <int kShift, int kMask> inline B b_shift_and(B a) {
 // isum[r] = the exact sum over a group's codes of (u - kZero) * a[r], for kRows rows, as a float. a is [kRows][32], sums[r] the
 // sum of all a[r] that count; codes.quad<j>() is [16 lanes][4 codes] of k-quad j.
 template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
-  I s[kRows];
-  for (int r = 0; r < kRows; ++r) EACH s[r].v[i] = -Codes::kZero * sums[r];
-  each<Codes::kQuads>([&](auto j) {
-    const B w = codes.template quad<j.value>();
-    for (int r = 0; r < kRows; ++r)
-      EACH for (int t = 0; t < 4; ++t) s[r].v[i] += int32_t(w.v[4 * i + t]) * int32_t(a[32 * r + 4 * j.value + t]);
-  });
-  for (int r = 0; r < kRows; ++r) isum[r] = f_from_i(s[r]);
+  B w[Codes::kQuads];
+  each<Codes::kQuads>([&](auto j) { w[j.value] = codes.template quad<j.value>(); });
+  for (int r = 0; r < kRows; ++r, a += 32) {
+    I s;
+    EACH s.v[i] = -Codes::kZero * sums[r];
+    for (int j = 0; j < Codes::kQuads; ++j)
+      EACH for (int t = 0; t < 4; ++t) s.v[i] += int32_t(w[j].v[4 * i + t]) * int32_t(a[4 * j + t]);
+    isum[r] = f_from_i(s);
+  }
 }
 inline void prefetch(const uint8_t*) {}
 

@@ -9,8 +9,8 @@ namespace {
 using pyrt::kPanel;
 using pyrt::kQuantGroup;
 namespace layouts = pyrt::layouts;
-#include "kernels/gemm/float.inl.h"
 #include "kernels/gemm/quant.inl.h"
+#include "kernels/gemm/float.inl.h"
 #include "kernels/vec/exp.inl.h"
 #include "kernels/vec/norm.inl.h"
 #include "kernels/attn/attention.inl.h"

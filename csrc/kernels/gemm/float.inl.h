@@ -5,30 +5,51 @@ struct LoadF32 { static constexpr int kBytes = 64; static F load(const uint8_t* 
 struct LoadF16 { static constexpr int kBytes = 32; static F load(const uint8_t* p) { return f_load_f16(p); } };
 struct LoadBF16 { static constexpr int kBytes = 32; static F load(const uint8_t* p) { return f_load_bf16(p); } };
 
+constexpr int kChainBlock = 64;  // k that one chain runs through before the next: its weights stay in L1
+
+// Chains [kFirst, kFirst + kChains) of kRows rows over k values, a multiple of 4.
+template <class W, int kRows, int kFirst, int kChains>
+inline void add_chains(const uint8_t* panel, const float* x, int64_t k, int64_t ldx, F (*c)[kRows]) {
+  F s[kChains][kRows];
+  each<kChains>([&](auto j) { each<kRows>([&](auto r) { s[j.value][r.value] = c[kFirst + j.value][r.value]; }); });
+  for (int64_t i = kFirst; i < k; i += 4)
+    each<kChains>([&](auto j) {
+      const uint8_t* at = panel + (i + j.value) * W::kBytes;
+      const F w = W::load(at);
+      if constexpr ((kFirst + j.value) * W::kBytes % 64 == 0) prefetch(at + kPrefetchBytes);
+      each<kRows>([&](auto r) { s[j.value][r.value] = f_fma(w, f_set(x[r.value * ldx + i + j.value]), s[j.value][r.value]); });
+    });
+  each<kChains>([&](auto j) { each<kRows>([&](auto r) { c[kFirst + j.value][r.value] = s[j.value][r.value]; }); });
+}
+
 template <class W, int kRows>
 inline void float_tile(const uint8_t* panel, const float* x, int64_t k, int64_t ldx, float* out, int64_t ldo) {
-  F c[kRows][4];
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 4; ++j) c[r][j] = f_zero();
-  int64_t i = 0;
-  for (; i + 4 <= k; i += 4)
-    for (int j = 0; j < 4; ++j) {
-      const F w = W::load(panel + (i + j) * W::kBytes);
-      if constexpr (kRows == 1) prefetch(panel + (i + j) * W::kBytes + 4096);
-      for (int r = 0; r < kRows; ++r) c[r][j] = f_fma(w, f_set(x[r * ldx + i + j]), c[r][j]);
-    }
-  for (int j = 0; i + j < k; ++j) {
-    const F w = W::load(panel + (i + j) * W::kBytes);
-    for (int r = 0; r < kRows; ++r) c[r][j] = f_fma(w, f_set(x[r * ldx + i + j]), c[r][j]);
+  // As many chains at a time as there are registers for.
+  constexpr int kChains = kRows >= kFloatSums ? 1 : kFloatSums / kRows >= 4 ? 4 : kFloatSums / kRows;
+  F c[4][kRows];
+  for (int j = 0; j < 4; ++j)
+    for (int r = 0; r < kRows; ++r) c[j][r] = f_zero();
+  const int64_t whole = k / 4 * 4;
+  for (int64_t i = 0; i < whole; i += kChainBlock) {
+    const int64_t n = whole - i < kChainBlock ? whole - i : kChainBlock;
+    each<4 / kChains>([&](auto part) {
+      add_chains<W, kRows, part.value * kChains, kChains>(panel + i * W::kBytes, x + i, n, ldx, c);
+    });
   }
-  for (int r = 0; r < kRows; ++r) f_store(out + r * ldo, f_add(f_add(c[r][0], c[r][2]), f_add(c[r][1], c[r][3])));
+  for (int64_t i = whole; i < k; ++i) {
+    const F w = W::load(panel + i * W::kBytes);
+    for (int r = 0; r < kRows; ++r) c[i - whole][r] = f_fma(w, f_set(x[r * ldx + i]), c[i - whole][r]);
+  }
+  for (int r = 0; r < kRows; ++r) f_store(out + r * ldo, f_add(f_add(c[0][r], c[2][r]), f_add(c[1][r], c[3][r])));
+}
+
+template <class W, int kRows>
+inline void float_rows(const uint8_t* panel, const float* x, int64_t k, int64_t ldx, int64_t row, int64_t rows, float* out, int64_t ldo) {
+  for (; row + kRows <= rows; row += kRows) float_tile<W, kRows>(panel, x + row * ldx, k, ldx, out + row * ldo, ldo);
+  if constexpr (kRows > 1) float_rows<W, kRows / 2>(panel, x, k, ldx, row, rows, out, ldo);
 }
 
 template <class W>
 void gemm_float(const uint8_t* w, int64_t panel_bytes, int64_t panels, const float* x, int64_t k, int64_t ldx, int64_t rows, float* out, int64_t ldo) {
-  for (int64_t p = 0; p < panels; ++p, w += panel_bytes, out += kPanel) {
-    int64_t r = 0;
-    for (; r + kFloatRows <= rows; r += kFloatRows) float_tile<W, kFloatRows>(w, x + r * ldx, k, ldx, out + r * ldo, ldo);
-    for (; r < rows; ++r) float_tile<W, 1>(w, x + r * ldx, k, ldx, out + r * ldo, ldo);
-  }
+  for (int64_t p = 0; p < panels; ++p) float_rows<W, kFloatRows>(w + p * panel_bytes, x, k, ldx, 0, rows, out + p * kPanel, ldo);
 }

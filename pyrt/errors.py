@@ -40,7 +40,11 @@ class GrammarError(PyrtError):
 
 
 class Cancelled(PyrtError):
-    """The request was cancelled, or its deadline passed."""
+    """The model was closed under the request, or the request stayed behind in the process that forked.
+
+    A request that its caller cancels, or whose deadline passes, is no error: it ends with what there is and
+    ``finish_reason="cancelled"``.
+    """
 
 
 class DownloadError(PyrtError):

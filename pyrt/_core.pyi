@@ -41,6 +41,11 @@ class ModelBuilder:
     def add(self, name: str, format: str, rows: int, cols: int, data: NDArray[Any], store: str = "") -> None:
         """Packs one tensor. format: as GGUF spells it. store: "" as it is, or F32 F16 BF16 Q8_0 Q4_0."""
 
+    def add_all(
+        self, tensors: Sequence[tuple[str, str, int, int, NDArray[Any], str]], threads: int = 0
+    ) -> None:
+        """Packs tensors given as for `add`, all while other Python threads run. threads: 0 for as before."""
+
     def build(self) -> Model:
         """The finished model; Error names a tensor that is missing."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyrt import _core, checks, options
 from pyrt.checkpoint import Checkpoint, open_checkpoint
@@ -12,20 +13,21 @@ from pyrt.config import ModelConfig, read_config
 from pyrt.errors import MemoryLimitError
 from pyrt.gguf import GGUFFile, open_gguf
 from pyrt.hub import resolve
-from pyrt.memory import RunOptions
-from pyrt.model import Model
-from pyrt.tokenizer import tokenizer_from_source
 from pyrt.weights import WeightTensor, map_weights
 
 if TYPE_CHECKING:
+    from pyrt.model import Model
     from pyrt.tensors import TensorSource
+    from pyrt.tokenizer import Tokenizer
 
+T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
 
 ALIASES = {"n_ctx": "context_length", "n_threads": "threads"}
 # How the core stores a float matrix; int8 and int4 leave what the file has quantized as it is.
 _STORE = {"auto": "", "f32": "F32", "f16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
 _FLOATS = ("F32", "F16", "BF16")
+_PORTION = 1 << 25  # bytes packed between two looks at the world
 _CHOICES = {
     "dtype": tuple(_STORE),
     "kv_dtype": ("f16", "f32", "int8"),
@@ -72,12 +74,56 @@ def load(
     with source:
         config = read_config(source)
         n_ctx = _context_length(given["context_length"], config)
-        tokenizer = tokenizer_from_source(source, chat_template=chat_template)
         _check_weights(source, memory_limit)
-        core = _build(source, config, dtype, given["threads"] or 0, on_progress)
+        # What Python has to do takes about as long as packing, which works without Python's lock.
+        with Beside(lambda: _parts(source, chat_template)) as parts:
+            core = _build(source, config, dtype, given["threads"], parts, on_progress)
         defaults = model_defaults(source)
+    model_class, tokenizer = parts.result()
+    from pyrt.memory import RunOptions
+
     run = RunOptions(n_ctx, kv_dtype, given["threads"] or 0, isa or "", memory_limit)
-    return Model(core, tokenizer, config, defaults, run, path, dtype)
+    return model_class(core, tokenizer, config, defaults, run, path, dtype)
+
+
+def _parts(source: GGUFFile | Checkpoint, chat_template: str | None) -> tuple[type[Model], Tokenizer]:
+    """The tokenizer and what else is needed beside the weights; the imports take a third of its time."""
+    from pyrt.model import Model
+    from pyrt.tokenizer import tokenizer_from_source
+
+    return Model, tokenizer_from_source(source, chat_template=chat_template)
+
+
+class Beside(Generic[T]):
+    """A ``with`` block beside which ``work`` runs on a thread of its own; both are over at its end."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._thread = threading.Thread(target=self._run, name="pyrt-load")
+
+    def __enter__(self) -> Beside[T]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self) -> T:
+        """What the work returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def _run(self) -> None:
+        self._error: BaseException | None = None
+        try:
+            self._value = self._work()
+        except BaseException as error:
+            self._error = error
 
 
 def check(given: Mapping[str, Any]) -> None:
@@ -116,17 +162,38 @@ def _check_weights(source: TensorSource, memory_limit: int | None) -> None:
 
 
 def _build(
-    source: GGUFFile | Checkpoint, config: ModelConfig, dtype: str, threads: int, on_progress: Progress | None
+    source: GGUFFile | Checkpoint,
+    config: ModelConfig,
+    dtype: str,
+    threads: int | None,
+    beside: Beside[Any],
+    on_progress: Progress | None,
 ) -> _core.Model:
     total = sum(info.nbytes for info in source.tensors.values())
     done = 0
-    builder = _core.ModelBuilder(config.knobs, threads or int(_core.cpu()["threads"]))
-    for tensor in map_weights(source, config):
-        builder.add(tensor.name, tensor.format, tensor.rows, tensor.cols, tensor.data, store(tensor, dtype))
-        done += tensor.data.nbytes
+    most = threads or int(_core.cpu()["threads"])
+    builder = _core.ModelBuilder(config.knobs)
+    for tensors in _portions(map_weights(source, config)):
+        free = max(1, most - beside.running)  # packing leaves a core to what runs beside it
+        builder.add_all([(*tensor, store(tensor, dtype)) for tensor in tensors], free)
+        done += sum(tensor.data.nbytes for tensor in tensors)
         if on_progress is not None:
             on_progress("load", min(done, total), total)
     return builder.build()
+
+
+def _portions(tensors: Iterable[WeightTensor]) -> Iterator[list[WeightTensor]]:
+    """Tensors by some 32 MB, for progress and signals in between."""
+    portion: list[WeightTensor] = []
+    nbytes = 0
+    for tensor in tensors:
+        portion.append(tensor)
+        nbytes += tensor.data.nbytes
+        if nbytes >= _PORTION:
+            yield portion
+            portion, nbytes = [], 0
+    if portion:
+        yield portion
 
 
 def store(tensor: WeightTensor, dtype: str) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyrt import loading, options
-from pyrt.model import Messages, Model, Prompt
-from pyrt.perplexity import Perplexity
-from pyrt.perplexity import perplexity as measure_perplexity
-from pyrt.results import Completion
-from pyrt.streams import Stream
 
-ModelLike = Model | str | os.PathLike[str] | None
+if TYPE_CHECKING:  # what a model needs is imported while its weights are packed
+    from pyrt.model import Messages, Model, Prompt
+    from pyrt.perplexity import Perplexity
+    from pyrt.results import Completion
+    from pyrt.streams import Stream
 
-_LOAD = tuple(name for name in signature(loading.load).parameters if name not in ("model", "aliases"))
+    ModelLike = Model | str | os.PathLike[str] | None
+
+_LOAD = tuple(loading.load.__kwdefaults__ or ())
 _CALL = ("params", "chat_template_kwargs")
 
 _lock = threading.Lock()
@@ -63,8 +63,10 @@ def perplexity(
     **for_load: Any,
 ) -> Perplexity:
     """`pyrt.perplexity.perplexity` on a model as in `generate`; the other keywords are those of `load`."""
+    from pyrt.perplexity import perplexity as measure
+
     chosen, _ = _model(model, for_load)
-    return measure_perplexity(chosen, text, n_ctx=n_ctx, windows=windows, on_progress=on_progress)
+    return measure(chosen, text, n_ctx=n_ctx, windows=windows, on_progress=on_progress)
 
 
 def unload() -> None:
@@ -80,7 +82,7 @@ def _model(model: ModelLike, kwargs: Mapping[str, Any]) -> tuple[Model, dict[str
     named = options.canonical(kwargs, known, {**loading.ALIASES, **options.ALIASES})
     for_load = {name: value for name, value in named.items() if name in _LOAD}
     rest = {name: value for name, value in named.items() if name not in _LOAD}
-    if isinstance(model, Model):
+    if not (model is None or isinstance(model, str | os.PathLike)):
         if for_load:
             raise TypeError(f"{next(iter(for_load))} is for loading, but the model is loaded already")
         return model, rest

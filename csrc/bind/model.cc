@@ -1,4 +1,6 @@
 #include <span>
+#include <tuple>
+#include <vector>
 
 #include "bind/bind.h"
 #include "model/weights.h"
@@ -63,16 +65,31 @@ py::dict knobs_of(const Model& m) {
   return d;
 }
 
-void add(ModelBuilder& b, const std::string& name, const std::string& format, int64_t rows, int64_t cols, const py::buffer& data,
-         const std::string& store) {
-  const py::buffer_info info = data.request();
+// The bytes of a C-contiguous buffer.
+std::span<const uint8_t> bytes_of(const std::string& name, const py::buffer_info& info) {
   py::ssize_t stride = info.itemsize;
   for (py::ssize_t i = info.ndim; i-- > 0; stride *= info.shape[size_t(i)])
     PYRT_CHECK(info.strides[size_t(i)] == stride || info.shape[size_t(i)] <= 1, "tensor ", name, " is not C-contiguous");
-  PYRT_CHECK(rows > 0 && cols > 0, "tensor ", name, " is [", rows, ", ", cols, "]");
-  const std::span<const uint8_t> bytes(static_cast<const uint8_t*>(info.ptr), size_t(info.size * info.itemsize));
+  return {static_cast<const uint8_t*>(info.ptr), size_t(info.size * info.itemsize)};
+}
+
+using Tensor = std::tuple<std::string, std::string, int64_t, int64_t, py::buffer, std::string>;
+
+void add_all(ModelBuilder& b, const std::vector<Tensor>& tensors, int threads) {
+  std::vector<py::buffer_info> buffers;
+  for (const Tensor& tensor : tensors) buffers.push_back(std::get<py::buffer>(tensor).request());
   py::gil_scoped_release release;
-  b.add(name, format, rows, cols, bytes, store);
+  if (threads > 0) b.set_threads(threads);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& [name, format, rows, cols, data, store] = tensors[i];
+    PYRT_CHECK(rows > 0 && cols > 0, "tensor ", name, " is [", rows, ", ", cols, "]");
+    b.add(name, format, rows, cols, bytes_of(name, buffers[i]), store);
+  }
+}
+
+void add(ModelBuilder& b, const std::string& name, const std::string& format, int64_t rows, int64_t cols, const py::buffer& data,
+         const std::string& store) {
+  add_all(b, {{name, format, rows, cols, data, store}}, 0);
 }
 
 py::list tensors_of(Model& m) {
@@ -128,6 +145,8 @@ void bind_model(py::module_& m) {
            }),
            py::arg("knobs"), py::arg("threads") = 1)
       .def("add", add, py::arg("name"), py::arg("format"), py::arg("rows"), py::arg("cols"), py::arg("data"), py::arg("store") = "")
+      .def("add_all", add_all, py::arg("tensors"), py::arg("threads") = 0,
+           "Tuples as for add, all while other Python threads run; threads that pack, 0: as before.")
       .def("build", [](ModelBuilder& b) { return b.build(); });
   m.def("dequantize", dequantize, py::arg("format"), py::arg("data"), py::arg("n"), "Decodes n values of a stored type, float32 [n].");
   m.def("rope_inv_freq", inv_freq, py::arg("theta"), py::arg("dim"), "1 / theta^(2i / dim), float32 [dim / 2].");

@@ -85,12 +85,17 @@ int64_t ModelBuilder::packed_row(const Config& c, const Slot& slot, int64_t row)
   return head * c.head_dim + (i % 2 ? c.rope_dim / 2 : 0) + i / 2;
 }
 
-ModelBuilder::ModelBuilder(const Config& config, int threads) : model_(std::make_shared<Model>()), pool_(threads) {
+ModelBuilder::ModelBuilder(const Config& config, int threads) : model_(std::make_shared<Model>()) {
+  set_threads(threads);
   config.check();
   model_->config = config;
   model_->layers.resize(size_t(config.n_layers));
   model_->ropes.resize(size_t(config.n_rope_sets()));
   slots_ = slots_of(*model_);
+}
+
+void ModelBuilder::set_threads(int threads) {
+  if (!pool_ || pool_->size() != threads) pool_ = std::make_unique<ThreadPool>(threads);
 }
 
 void ModelBuilder::add(const std::string& name, std::string_view format, int64_t rows, int64_t cols,
@@ -128,7 +133,7 @@ void ModelBuilder::pack(const Format& from, const Format& to, const Slot& slot, 
   const int64_t panels = (slot.rows + kPanel - 1) / kPanel;
   uint8_t* packed = model_->arena.allocate(size_t(panels * panel_bytes));
   std::atomic<bool> finite{true};
-  pool_.run(int(panels), [&](int panel, int) {
+  pool_->run(int(panels), [&](int panel, int) {
     const bool convert = &from != &to;
     Vector floats(convert ? size_t(cols) : 0);
     std::vector<uint8_t> converted(convert ? size_t(kPanel * to.row_bytes(cols)) : 0);

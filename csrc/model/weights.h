@@ -59,6 +59,7 @@ struct Slot {
 class ModelBuilder {
  public:
   ModelBuilder(const Config& config, int threads);
+  void set_threads(int threads);  // that pack from now on
 
   // Packs a tensor. `store`: the type it is converted to first, empty for none. Error naming the tensor if the name is
   // not one of this model's, comes twice, or has another shape, size or type than it must.
@@ -76,7 +77,7 @@ class ModelBuilder {
 
   std::shared_ptr<Model> model_;
   std::map<std::string, Slot> slots_;
-  ThreadPool pool_;
+  std::unique_ptr<ThreadPool> pool_;
 };
 
 }  // namespace pyrt

@@ -24,6 +24,11 @@ uint32_t load32(const uint8_t* p) {
   std::memcpy(&x, p, 4);
   return x;
 }
+uint64_t load64(const uint8_t* p) {
+  uint64_t x;
+  std::memcpy(&x, p, 8);
+  return x;
+}
 void store32(uint8_t* p, uint32_t x) { std::memcpy(p, &x, 4); }
 void store16(uint8_t* p, uint16_t x) { std::memcpy(p, &x, 2); }
 bool finite_f16(uint16_t h) { return (h & 0x7c00) != 0x7c00; }
@@ -48,13 +53,14 @@ void put_group(const uint8_t* q, int lane, uint8_t* group) {
     for (int r = 0; r < L::kQuads; ++r) store32(at + r * 64, load32(q + 4 * r));
     return;
   }
-  uint32_t upper = 0;
-  for (int r = 0; r < L::kQuads; ++r) {
-    constexpr uint32_t kMask = L::kBits == 6 ? 0x03030303u : 0x01010101u;
-    upper |= ((load32(q + 4 * r) >> 4) & kMask) << (L::kBits == 6 ? 2 * r : r);
+  uint32_t upper = 0;  // bits above the fourth, of quad r moved left by r times their number
+  for (int j = 0; j < L::kQuads / 2; ++j) {
+    const uint64_t pair = load64(q + 8 * j), low = pair & 0x0f0f0f0f0f0f0f0fu;  // quads 2j and 2j + 1
+    store32(at + j * 64, uint32_t(low | low >> 28));
+    constexpr int kUpper = L::kBits - 4;
+    const uint64_t high = pair >> 4 & (kUpper == 2 ? 0x0303030303030303u : 0x0101010101010101u);
+    upper |= uint32_t(high | high >> (32 - kUpper)) << (2 * kUpper * j);
   }
-  for (int j = 0; j < L::kQuads / 2; ++j)
-    store32(at + j * 64, (load32(q + 8 * j) & 0x0f0f0f0fu) | (load32(q + 8 * j + 4) & 0x0f0f0f0fu) << 4);
   if constexpr (L::kBits != 4) store32(at + L::kPlane, upper);
 }
 

@@ -4,7 +4,7 @@
 
 Both are called from Python, each in processes of its own, and each round starts both afresh. Compared are
 prompt and generation speed, and the seconds from the start of the process to the first token of a short
-prompt on its stdout. Writes results/compare_llama.json and results/compare_llama.md.
+prompt on its stdout. Writes results/compare_llama-MODEL.json and .md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ PROMPT = "The capital of France is"
 RESULTS = ROOT / "bench" / "results"
 # Both sides' byte code may be kept, as it is where a package is installed and not run from its sources.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+# Away from this folder, whose sources would hide the installed pyrt.
+ABROAD: dict[str, Any] = {"env": ENVIRONMENT, "cwd": "/"}
 PEER_SCRIPT = Path(__file__).with_name("peer_llama.py")
 
 SPEED = """
@@ -63,7 +65,7 @@ class Side:
 
     def measure_speed(self, arguments: list[str]) -> None:
         command = [*self.speed, *arguments]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **ABROAD)
         found = json.loads(done.stdout)
         self.prefill.append(statistics.median(found["prefill"]))
         self.decode.append(statistics.median(found["decode"]))
@@ -72,7 +74,7 @@ class Side:
     def measure_first_token(self, arguments: list[str]) -> None:
         began = time.perf_counter()
         command = [*self.first_token, *arguments]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, **ABROAD) as process:
             assert process.stdout is not None
             if not process.stdout.read(1):
                 raise RuntimeError(f"{self.name} ended without a token")
@@ -95,7 +97,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         Side("pyrt", [args.pyrt, "-c", SPEED], [args.pyrt, "-c", FIRST_TOKEN]),
         Side("llama", [args.peer, str(PEER_SCRIPT), "speed"], [args.peer, str(PEER_SCRIPT), "first-token"]),
     ]
-    model, threads = str(args.model), str(args.threads)
+    model, threads = str(args.model.resolve()), str(args.threads)
     for side in sides:  # files into the page cache, byte code onto the disk
         side.measure_first_token([model, threads, PROMPT])
         side.first.clear()
@@ -157,8 +159,9 @@ def main() -> None:
     parser.add_argument("-p", "--n-prompt", type=int, default=512)
     parser.add_argument("-n", "--n-gen", type=int, default=64)
     parser.add_argument("-r", "--rounds", type=int, default=5)
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS / "compare_llama.json")
+    parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
+    args.output = args.output or RESULTS / f"compare_llama-{args.model.stem}.json"
     found = compare(args)
     args.output.parent.mkdir(exist_ok=True)
     args.output.write_text(json.dumps(found, indent=2) + "\n")

@@ -37,7 +37,14 @@ def sha256(path: Path) -> str:
 
 
 def _shown(argv: list[str]) -> list[str]:
-    return [os.path.relpath(word, ROOT) if word.startswith(str(ROOT)) else word for word in argv]
+    """A command without the folders of one machine."""
+    return [_shown_word(word) if os.path.isabs(word) else word for word in argv]
+
+
+def _shown_word(path: str) -> str:
+    if path.startswith(str(ROOT)):
+        return os.path.relpath(path, ROOT)
+    return "PEER_PYTHON" if os.access(path, os.X_OK) else os.path.basename(path)
 
 
 def _commit() -> str:

@@ -24,9 +24,9 @@ class NonFiniteError(FloatingPointError):
 def cpu() -> dict[str, Any]:
     """What this machine offers and what was chosen.
 
-    isas: names that run here, best first. isa: the chosen one. why: {isa: reason}. threads: the default.
-    affinity, physical_cores: counts. quota: CPUs that the cgroup grants, or None. model_name. l1d, l2, l3:
-    bytes.
+    isas: names that run here, best first. isa: the chosen one, or None and isa_problem says why.
+    why: {isa: reason}. threads: the default. affinity, physical_cores: counts. quota: CPUs that the cgroup
+    grants, or None. model_name. l1d, l2, l3: bytes.
     """
 
 def read_bandwidth(megabytes: float, threads: int = 0, seconds: float = 0.3) -> float:

@@ -27,6 +27,7 @@ class Dialect:
     ``ignored``: tensors that are buffers and not weights.
     ``fixed``: keys that change the computation in a way pyrt lacks, unless absent or of the value given here.
     ``transposed``: the layers' linear weights are stored [in, out]. ``norm_offset``: added to norm weights.
+    ``defaults``: fields of ours that a header may leave out, and what transformers' config class has then.
     """
 
     names: tuple[str, ...]
@@ -38,6 +39,7 @@ class Dialect:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     transposed: bool = False
     norm_offset: float = 0.0
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ ARCHS: dict[str, Arch] = {
     "llama": Arch(
         knobs={"norm": "rms", "activation": "silu", "gated_mlp": True, "qk_norm": False, "post_norms": False},
         hf=Dialect(("LlamaForCausalLM", "llama"), _HF_KEYS, _LLAMA_TENSORS, "half", prefixes=("model.", ""),
-                   fixed=_HF_FIXED, ignored=("layers.{i}.self_attn.rotary_emb.inv_freq",)),
+                   defaults={"context_length": 2048, "norm_eps": 1e-6}, fixed=_HF_FIXED,
+                   ignored=("layers.{i}.self_attn.rotary_emb.inv_freq",)),
         gguf=Dialect(("llama",), _GGUF_KEYS, _GGUF_TENSORS, "pairs", fixed=_GGUF_FIXED,
                      ignored=("rope_freqs.weight", "blk.{i}.attn_rot_embd.weight")),
         tied=False,
@@ -158,6 +161,7 @@ ARCHS: dict[str, Arch] = {
                 "mlp_norm": "layers.{i}.pre_feedforward_layernorm",
                 "mlp_post_norm": "layers.{i}.post_feedforward_layernorm"},
             "half", prefixes=("model.", ""), norm_offset=1.0,
+            defaults={"context_length": 131_072, "norm_eps": 1e-6},
             fixed=_HF_FIXED | {"attn_logit_softcapping": None, "final_logit_softcapping": None,
                                "use_bidirectional_attention": False},
         ),
@@ -183,6 +187,7 @@ ARCHS: dict[str, Arch] = {
              "attn_norm": "h.{i}.ln_1", "qkv": "h.{i}.attn.c_attn", "o": "h.{i}.attn.c_proj",
              "mlp_norm": "h.{i}.ln_2", "up": "h.{i}.mlp.c_fc", "down": "h.{i}.mlp.c_proj"},
             prefixes=("transformer.", ""), transposed=True,
+            defaults={"context_length": 1024, "norm_eps": 1e-5},
             ignored=("h.{i}.attn.bias", "h.{i}.attn.masked_bias"),
             fixed=_HF_FIXED | {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
                                "add_cross_attention": False},

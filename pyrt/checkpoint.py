@@ -80,7 +80,7 @@ def open_checkpoint(folder: str | Path, *, weights: bool = True) -> Checkpoint:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ModelFormatError(f"{folder}: not a folder")
+        raise ModelFormatError(f"{folder}: neither a GGUF file nor a folder")
     if not weights:
         return Checkpoint(folder, _optional_json(folder / CONFIG), [])
     config = strict_json.load(folder / CONFIG)

@@ -33,7 +33,9 @@ def real(low: float, high: float = math.inf, *, above: bool = False) -> Callable
             number = float(value)
         except TypeError:
             raise TypeError(f"{name} must be a number, not {value!r}") from None
-        if not math.isfinite(number) or not low <= number <= high or (above and number == low):
+        if not math.isfinite(number):
+            raise ValueError(f"{name}: {number} is not a finite number")
+        if not low <= number <= high or (above and number == low):
             raise ValueError(f"{name}: {number} is not " + _range(low, high, above))
         return number
 
@@ -41,8 +43,6 @@ def real(low: float, high: float = math.inf, *, above: bool = False) -> Callable
 
 
 def _range(low: float, high: float, above: bool = False) -> str:
-    if math.isinf(low):
-        return "a finite number"
     start = f"above {low}" if above else f"at least {low}"
     return start if math.isinf(high) else f"{start} and at most {high}"
 

@@ -179,7 +179,7 @@ def _knobs(
     if rope_dim % 2 or rope_dim > head_dim:
         key = dialect.keys.get("rope_dim", dialect.keys["head_dim"])
         raise header.error(key, f"{rope_dim} channels of {head_dim} in a head cannot be rotated in pairs")
-    context_length = size("context_length", MAX_POSITIONS)
+    context_length = size("context_length", MAX_POSITIONS, dialect.defaults.get("context_length"))
     local = _local_layers(header, arch, dialect, n_layers)
     window = size("window", MAX_POSITIONS) if any(local) else 0
     knobs = dict(arch.knobs) | {
@@ -190,7 +190,7 @@ def _knobs(
         "n_kv_heads": n_kv_heads,
         "head_dim": head_dim,
         "d_ff": size("d_ff", MAX_FF, arch.mlp_ratio * d_model or None),
-        "norm_eps": header.number(dialect.keys["norm_eps"], 0.1),
+        "norm_eps": header.number(dialect.keys["norm_eps"], 0.1, dialect.defaults.get("norm_eps")),
         "embed_scale": float(np.float32(math.sqrt(d_model))) if arch.scaled_embedding else 1.0,
         "attn_scale": 1 / math.sqrt(_query_scalar(header, arch, dialect, n_layers, head_dim)),
         "rope_layout": dialect.rope_layout,

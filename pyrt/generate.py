@@ -49,7 +49,7 @@ class Job:
         self.request = Request(deadline=deadline, most_tokens=len(prompt) + most)
         self.request.on_progress = on_progress
         self._writers = [
-            Writer(index, vocabulary, params, samplers, most, n_vocab, self.chunks, continues)
+            Writer(index, vocabulary, params, samplers, most, most == room, n_vocab, self.chunks, continues)
             for index in range(params.n)
         ]
         for writer in self._writers:
@@ -127,7 +127,12 @@ class Job:
 def token_ids(prompt: Sequence[int], n_vocab: int) -> array[int]:
     """The prompt as ids of the model. ValueError if it is empty or has an id that the model does not have."""
     try:
-        ids = array("i", iter(prompt))  # bytes, given directly, would be taken for machine words
+        if isinstance(prompt, bytes | bytearray | memoryview):
+            raise TypeError
+        listed = list(prompt)
+        if bool in set(map(type, listed)):
+            raise TypeError
+        ids = array("i", listed)
     except TypeError:
         raise TypeError(f"a prompt is text or a list of token ids, not {prompt!r:.80}") from None
     except OverflowError:

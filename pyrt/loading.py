@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,6 +28,8 @@ ALIASES = {"n_ctx": "context_length", "n_threads": "threads"}
 # How the core stores a float matrix; int8 and int4 leave what the file has quantized as it is.
 _STORE = {"auto": "", "f32": "F32", "f16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
 _FLOATS = ("F32", "F16", "BF16")
+_QUANTIZING = ("int8", "int4")
+MAX_THREADS = 1024  # as csrc/base/thread_pool.cc
 _PORTION = 1 << 25  # bytes packed between two looks at the world
 _CHOICES = {
     "dtype": tuple(_STORE),
@@ -75,6 +78,7 @@ def load(
         config = read_config(source)
         n_ctx = _context_length(given["context_length"], config)
         _check_weights(source, memory_limit)
+        _check_dtype(source, dtype)
         # What Python has to do takes about as long as packing, which works without Python's lock.
         with Beside(lambda: _parts(source, chat_template)) as parts:
             core = _build(source, config, dtype, given["threads"], parts, on_progress)
@@ -131,9 +135,12 @@ def check(given: Mapping[str, Any]) -> None:
     for name, choices in _CHOICES.items():
         if given.get(name, choices[0]) not in choices:
             raise ValueError(f"{name}: {given[name]!r} is none of {', '.join(choices)}")
-    for name in ("context_length", "threads", "memory_limit"):
+    for name, most in (("context_length", math.inf), ("threads", MAX_THREADS), ("memory_limit", math.inf)):
         if given.get(name) is not None:
-            checks.integer(1)(name, given[name])
+            checks.integer(1, most)(name, given[name])
+    for name in ("isa", "chat_template"):
+        if not isinstance(given.get(name), str | None):
+            raise TypeError(f"{name} must be a string, not {given[name]!r}")
 
 
 def model_defaults(source: TensorSource) -> dict[str, Any]:
@@ -159,6 +166,14 @@ def _check_weights(source: TensorSource, memory_limit: int | None) -> None:
         raise MemoryLimitError(
             f"the weights in {source.path} are {nbytes:,} bytes, the memory limit is {memory_limit:,}"
         )
+
+
+def _check_dtype(source: TensorSource, dtype: str) -> None:
+    """ValueError where there is nothing that int8 or int4 would quantize."""
+    formats = {info.format for info in source.tensors.values() if len(info.shape) == 2}
+    if dtype in _QUANTIZING and not formats & set(_FLOATS):
+        stored = ", ".join(sorted(formats))
+        raise ValueError(f"dtype: {dtype!r} quantizes float weights, but those of {source.path} are {stored}")
 
 
 def _build(
@@ -199,6 +214,6 @@ def _portions(tensors: Iterable[WeightTensor]) -> Iterator[list[WeightTensor]]:
 def store(tensor: WeightTensor, dtype: str) -> str:
     """The format that the core shall keep a tensor in; "" is as it comes."""
     matrix = tensor.rows > 1 and tensor.name != "pos_embed"
-    if dtype in ("int8", "int4") and not (matrix and tensor.format in _FLOATS):
+    if dtype in _QUANTIZING and not (matrix and tensor.format in _FLOATS):
         return ""
     return _STORE[dtype] if tensor.rows > 1 else ""

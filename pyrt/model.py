@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -244,6 +245,10 @@ class Model:
         salt = f"{runner.numerics} {run.kv_dtype}".encode()
         return Engine(runner, PagedCache(cache, limits, salt), self.n_vocab)
 
+    def _refuse_more(self, reason: str) -> None:
+        if self._engine is not None:
+            self._engine.close(reason)
+
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
         if self._engine is not None:
@@ -295,9 +300,9 @@ class Model:
 
 def is_batch(prompt: Any) -> bool:
     """Whether a prompt is a list of prompts: of strings, or of lists of ids."""
-    return (
-        not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], str | Sequence | np.ndarray)
-    )
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence | np.ndarray):
+        return False  # of what is neither text nor a list, token_ids tells what is wrong
+    return len(prompt) > 0 and isinstance(prompt[0], str | Sequence | np.ndarray)
 
 
 _models: weakref.WeakSet[Model] = weakref.WeakSet()
@@ -310,3 +315,12 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _at_exit() -> None:
+    """End the steps of daemon threads: the interpreter would kill these threads in the middle of C++."""
+    for model in list(_models):
+        model._refuse_more("the program ends")
+
+
+atexit.register(_at_exit)

@@ -61,8 +61,8 @@ class Choice:
 
     tokens: every generated id, an end token included; text has neither end tokens nor the stop string.
     finish_reason: "stop" (end token, stop id or stop string), "length" (max_tokens or the end of the
-    context) or "cancelled" (the deadline passed). stop_reason: the stop string or stop id that ended it, or
-    "deadline".
+    context) or "cancelled" (the deadline passed). stop_reason: the stop string or stop id that ended it,
+    "deadline", or "context_length" where the context was full before max_tokens.
     """
 
     index: int

@@ -39,8 +39,8 @@ class Vocabulary(Protocol):
 class Writer:
     """Reads the logits of one choice and writes its text: the Reader of a generating sequence.
 
-    most: tokens at most. chunks: where pieces of text go. continues: whether the text goes on where the
-    prompt ends, so that a space in between belongs to it.
+    most: tokens at most; ``fills``: with them the context is full. chunks: where pieces of text go.
+    continues: whether the text goes on where the prompt ends, so that a space in between belongs to it.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Writer:
         params: SamplingParams,
         samplers: Samplers,
         most: int,
+        fills: bool,
         n_vocab: int,
         chunks: deque[Chunk],
         continues: bool = True,
@@ -63,6 +64,7 @@ class Writer:
         self._params = params
         self._samplers = samplers
         self._most = most
+        self._why_length = "context_length" if fills and most != params.max_tokens else None
         self._chunks = chunks
         self._n_prompt: int | None = None
         self._detokenizer = vocabulary.detokenizer(continues=continues)
@@ -84,7 +86,7 @@ class Writer:
         if position < len(tokens) - 1:
             return None
         if self._most == 0:
-            self._end("length")
+            self._end("length", self._why_length)
             return None
         token = self._choose(tokens, row)
         self.tokens.append(token)
@@ -124,7 +126,7 @@ class Writer:
         if stop is not None:
             self._say(text, ("stop", stop))
         elif len(self.tokens) >= self._most:
-            self._end("length", text=text)
+            self._end("length", self._why_length, text)
         elif text:
             self._say(text)
 

@@ -17,7 +17,13 @@ py::dict cpu() {
   }
   py::dict d;
   d["isas"] = isas;
-  d["isa"] = std::string(choose_kernels("").isa);
+  d["isa"] = py::none();
+  d["isa_problem"] = py::none();
+  try {
+    d["isa"] = std::string(choose_kernels("").isa);
+  } catch (const Error& e) {  // of PYRT_ISA
+    d["isa_problem"] = e.what();
+  }
   d["why"] = why;
   d["threads"] = default_threads();
   d["affinity"] = t.affinity;

@@ -7,11 +7,8 @@
 namespace pyrt::bind {
 namespace {
 
-// Sampling needs few lanes and no choice: every ISA gives the same bits.
-const pyrt_kernels& kernels() {
-  static const pyrt_kernels& best = choose_kernels("");
-  return best;
-}
+// Sampling needs no choice: every ISA gives the same bits.
+const pyrt_kernels& kernels() { return best_kernels(); }
 
 using Floats = Array<float>;
 

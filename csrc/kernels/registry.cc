@@ -43,15 +43,22 @@ const std::vector<IsaChoice>& isa_choices() {
   return choices;
 }
 
+const pyrt_kernels& best_kernels() {
+  for (const IsaChoice& c : isa_choices())
+    if (c.table) return *c.table;
+  throw Error("no kernels for this machine");  // scalar is always there
+}
+
 const pyrt_kernels& choose_kernels(std::string_view name) {
-  if (const char* forced = std::getenv("PYRT_ISA"); name.empty() && forced) name = forced;
+  std::string_view field = "isa";
+  if (const char* forced = std::getenv("PYRT_ISA"); name.empty() && forced) name = forced, field = "PYRT_ISA";
   std::string names;
   for (const IsaChoice& c : isa_choices()) {
     if (c.table && (name.empty() || c.name == name)) return *c.table;
-    PYRT_CHECK(c.name != name, "isa ", name, " cannot run on this machine: ", c.why);
+    PYRT_CHECK(c.name != name, field, ": ", name, " cannot run on this machine: ", c.why);
     names += text(names.empty() ? "" : ", ", c.name);
   }
-  throw Error(text("isa ", name, " is unknown; this build has ", names));
+  throw Error(text(field, ": ", name, " is unknown; this machine can run ", names));
 }
 
 }  // namespace pyrt

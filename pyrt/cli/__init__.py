@@ -21,6 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if "numpy" not in sys.modules:  # no command uses NumPy's BLAS, whose threads are a third of its import
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever called
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     # A terminal that cannot show a character gets a question mark, not an exception.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -78,7 +78,7 @@ def threads_why(cpu: dict[str, Any]) -> str:
 
 def problems(cpu: dict[str, Any]) -> list[str]:
     """What keeps pyrt from working, or from working well, one line each."""
-    found = []
+    found = [cpu["isa_problem"]] if cpu["isa_problem"] else []
     if cpu["isa"] == "scalar":
         found.append(
             "only the scalar kernels can run here: " + "; ".join(f"{k}: {v}" for k, v in cpu["why"].items())
@@ -110,7 +110,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         f"{level.upper()} {memory(cpu[level])}" for level in ("l1d", "l2", "l3") if cpu.get(level)
     )
     lines += [("cpu", str(cpu["model_name"])), ("caches", caches)]
-    lines += [("isa", f"{cpu['isa']}{' (PYRT_ISA)' if os.environ.get('PYRT_ISA') else ''}")]
+    lines += [("isa", f"{cpu['isa'] or 'none'}{' (PYRT_ISA)' if os.environ.get('PYRT_ISA') else ''}")]
     lines += [(f"  {isa}", why or "available") for isa, why in cpu["why"].items()]
     lines += [("threads", f"{cpu['threads']}: {facts['threads_why']}")]
     for threads, speed in facts["read_gb_per_s"].items():

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyrt import hub, params
+from pyrt import hub, params, strict_json
 from pyrt.cli.console import Bars, memory, print_facts, print_json, print_table
 from pyrt.config import ModelConfig, config_from_hf, read_config
-from pyrt.errors import ModelFormatError
 
 if TYPE_CHECKING:
     from pyrt.checkpoint import Checkpoint
@@ -46,7 +44,7 @@ def look(model: str | None, offline: bool | None = None, on_progress: hub.Progre
     """Read a config.json, or a model's headers. Raises ModelFormatError and what `resolve` raises."""
     if model is not None and model.endswith(".json") and Path(model).expanduser().is_file():
         path = Path(model).expanduser()
-        return Subject(path, config_from_hf(_json(path), path), {})
+        return Subject(path, config_from_hf(strict_json.load(path), path), {})
     path = hub.resolve(model, offline, on_progress)
     with _open(path) as source:
         from pyrt.weights import map_weights
@@ -157,13 +155,3 @@ def _open(path: Path) -> GGUFFile | Checkpoint:
     from pyrt.gguf import open_gguf
 
     return open_gguf(path)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ModelFormatError(f"{path}: is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelFormatError(f"{path}: is no JSON object")
-    return value

@@ -70,7 +70,9 @@ def say(stream: Stream, bars: Bars, said: list[str] | None = None) -> Completion
 def remark(completion: Completion, verbose: bool) -> None:
     """What stdout does not tell: that the answer was cut off, and with ``verbose`` what it took."""
     if completion.finish_reason == "length":
-        note(f"[cut off after {completion.usage.completion_tokens} tokens; -n sets the limit]")
+        full = completion.stop_reason == "context_length"
+        limit = "the context is full" if full else "-n sets the limit"
+        note(f"[cut off after {completion.usage.completion_tokens} tokens; {limit}]")
     if verbose:
         usage, times = completion.usage, completion.timings
         note(

@@ -55,7 +55,7 @@ def parse(model: str | os.PathLike[str] | None) -> Path | CatalogueEntry | HubRe
     for prefix in _HUB_PREFIXES:
         name = name.removeprefix(prefix)
     match = None if model[0] in "./~" else _HUB_ID.fullmatch(name)
-    if match is None or match["repo"].lower().endswith((".gguf", ".safetensors")):
+    if match is None or match["repo"].lower().endswith((".gguf", ".safetensors", ".json")):
         return _existing(path)
     return _hub_ref(model, match)
 

@@ -64,7 +64,12 @@ def test_the_same_as_data(config: Path, capsys: Out) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is no JSON"), ("[]", "is no JSON object"), ('{"model_type": "nonsense"}', "nonsense")],
+    [
+        ("{", "is not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+        ('{"model_type": "nonsense"}', "nonsense"),
+    ],
 )
 def test_a_bad_config_is_one_line(tmp_path: Path, capsys: Out, text: str, message: str) -> None:
     path = tmp_path / "config.json"

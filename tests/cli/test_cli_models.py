@@ -106,10 +106,17 @@ def test_doctor_tells_the_isa_and_why(capsys: Out) -> None:
         assert said in out
 
 
+def test_doctor_survives_a_bad_isa_in_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+    monkeypatch.setenv("PYRT_ISA", "sse9")
+    assert main(["doctor"]) == 1
+    assert "PYRT_ISA: sse9 is unknown" in capsys.readouterr().out
+
+
 def test_doctor_names_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from pyrt.cli import doctor
 
     cpu = {"isa": "scalar", "why": {"avx2": "no avx2", "scalar": "runs everywhere"}, "quota": 0.5}
+    cpu["isa_problem"] = None
     monkeypatch.setattr(doctor, "_library", lambda name: None if name == "pip" else "1")
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     found = "\n".join(doctor.problems(cpu))

@@ -128,10 +128,21 @@ def test_text_ids_and_lists_of_either():
         for bad in ("", [], [[]], [""]):
             with pytest.raises(ValueError, match="empty"):
                 model.generate(bad)
+        for bad in (b"ABC", bytearray(b"A"), [True, False], [1.5], 7, None):
+            with pytest.raises(TypeError, match="a prompt is text or a list of token ids"):
+                model.generate(bad)
         with pytest.raises(ContextLengthError):
             model.generate([1] * 300)
         with pytest.raises(TypeError, match="'temperature'"):
             model.generate("ABC", temperatur=1)
+
+
+def test_the_reason_tells_a_full_context_from_a_reached_limit():
+    with make() as model:
+        full = model.generate([1] * (N_CTX - 4), max_tokens=100)
+        assert (full.finish_reason, full.stop_reason, len(full.tokens)) == ("length", "context_length", 4)
+        asked = model.generate([1] * (N_CTX - 4), max_tokens=4)
+        assert (asked.finish_reason, asked.stop_reason, len(asked.tokens)) == ("length", None, 4)
 
 
 def test_numbers_that_break_the_model_name_the_layer():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -163,6 +165,10 @@ def test_a_model_is_taken_as_it_is(smollm):
         ({"n_ctx": 8, "context_length": 8}, TypeError, "twice"),
         ({"contextlength": 8}, TypeError, "'context_length'"),
         ({"isa": "sse9"}, ValueError, "sse9"),
+        ({"isa": 2}, TypeError, "isa must be a string"),
+        ({"threads": 10**6}, ValueError, "threads"),
+        ({"chat_template": 1}, TypeError, "chat_template must be a string"),
+        ({"dtype": "int8"}, ValueError, "dtype: 'int8' quantizes float weights, but .* Q4_1"),
         ({"memory_limit": 10_000}, MemoryLimitError, "10,000"),
         ({"memory_limit": 100_000_000}, MemoryLimitError, "scratch"),
     ],
@@ -170,6 +176,29 @@ def test_a_model_is_taken_as_it_is(smollm):
 def test_wrong_load_parameters(fields, error, message):
     with pytest.raises(error, match=message):
         pyrt.load(real_model("smollm2.gguf"), **fields)
+
+
+def test_a_bad_isa_in_the_environment_is_named_and_yields_to_an_explicit_one(monkeypatch):
+    monkeypatch.setenv("PYRT_ISA", "sse9")
+    with pytest.raises(ValueError, match=r"PYRT_ISA: sse9 is unknown; this machine can run .*scalar"):
+        pyrt.load(real_model("smollm2.gguf"))
+    assert pyrt.cpu()["isa"] is None
+    with pyrt.load(real_model("smollm2.gguf"), isa="scalar") as model:
+        assert model.info.isa == "scalar"
+        assert model.generate(PROMPT, max_tokens=1, temperature=1, seed=1).tokens
+
+
+def test_a_program_may_end_while_a_daemon_thread_generates():
+    code = (
+        "import pyrt, sys, threading, time\n"
+        "model = pyrt.load(sys.argv[1])\n"
+        "run = lambda: model.generate([1] * 4000, max_tokens=4000)\n"
+        "threading.Thread(target=run, daemon=True).start()\n"
+        "time.sleep(0.3)\n"
+    )
+    command = [sys.executable, "-c", code, str(real_model("smollm2.gguf"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_perplexity_of_plain_text_is_low_and_of_noise_is_high(smollm):

@@ -80,7 +80,8 @@ def write(data, vocabulary=None, most=None, **fields):
     """Let a Writer read logits that dictate ``data``; returns (writer, chunks)."""
     chunks = deque()
     params = SamplingParams(max_tokens=len(data) if most is None else most, **fields)
-    writer = Writer(0, vocabulary or Bytes(), params, params.samplers({}), params.max_tokens, N_VOCAB, chunks)
+    samplers, most = params.samplers({}), params.max_tokens
+    writer = Writer(0, vocabulary or Bytes(), params, samplers, most, False, N_VOCAB, chunks)
     tokens = array("i", [65])
     for wanted in data:
         logits = np.zeros(N_VOCAB, np.float32)

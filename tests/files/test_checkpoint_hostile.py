@@ -211,4 +211,4 @@ def test_pickled_weights_are_named(tmp_path):
 def test_path_that_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
     for name in ("file", "none"):
-        refused(ModelFormatError, open_checkpoint, tmp_path / name, ["not a folder"])
+        refused(ModelFormatError, open_checkpoint, tmp_path / name, ["neither a GGUF file nor a folder"])

@@ -38,8 +38,7 @@ def changed(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (config | changes).items() if value is not ABSENT}
 
 
-REQUIRED = ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-            "max_position_embeddings", "rms_norm_eps"]  # fmt: skip
+REQUIRED = ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"]
 
 
 @pytest.mark.parametrize("key", REQUIRED)
@@ -49,7 +48,25 @@ def test_what_must_be_there(key: str, value: object) -> None:
         config_from_hf(changed(LLAMA, **{key: value}), "x/config.json")
 
 
-@pytest.mark.parametrize("key", [*REQUIRED[:-1], "num_key_value_heads", "head_dim"])
+@pytest.mark.parametrize(
+    ("config", "key", "field", "value"),
+    [
+        # The defaults of LlamaConfig, Gemma3TextConfig and GPT2Config in transformers.
+        (LLAMA, "max_position_embeddings", "context_length", 2048),
+        (LLAMA, "rms_norm_eps", "norm_eps", 1e-6),
+        (GEMMA3, "max_position_embeddings", "context_length", 131_072),
+        (GEMMA3, "rms_norm_eps", "norm_eps", 1e-6),
+        (GPT2, "n_positions", "context_length", 1024),
+        (GPT2, "layer_norm_epsilon", "norm_eps", 1e-5),
+    ],
+)
+@pytest.mark.parametrize("absent", [ABSENT, None])
+def test_what_may_be_left_out(config: dict, key: str, field: str, value: float, absent: object) -> None:
+    read = config_from_hf(changed(config, **{key: absent}))
+    assert (read.knobs | {"context_length": read.context_length})[field] == value
+
+
+@pytest.mark.parametrize("key", [*REQUIRED, "max_position_embeddings", "num_key_value_heads", "head_dim"])
 @pytest.mark.parametrize(
     "value", [0, -1, 1.5, 64.0, "64", True, [64], {}, 2**31, 10**400, math.nan, math.inf]
 )

@@ -56,7 +56,7 @@ const pyrt_kernels& choose_kernels(std::string_view name) {
   for (const IsaChoice& c : isa_choices()) {
     if (c.table && (name.empty() || c.name == name)) return *c.table;
     PYRT_CHECK(c.name != name, field, ": ", name, " cannot run on this machine: ", c.why);
-    names += text(names.empty() ? "" : ", ", c.name);
+    if (c.table) names += text(names.empty() ? "" : ", ", c.name);
   }
   throw Error(text(field, ": ", name, " is unknown; this machine can run ", names));
 }

@@ -13,6 +13,7 @@ from reference.kernels import BLOCK, Keys, Weights
 
 Array = np.ndarray
 f32 = np.float32
+STEP = 128  # keys that attention takes between two looks at the maximum
 
 
 def fma(a: Array | float, b: Array | float, c: Array | float) -> Array:
@@ -169,35 +170,39 @@ def attention(
     blocks: range,
     exp: Exp,
 ) -> Partial:
-    """One split: key blocks of 32 with online softmax, tokens ascending.
+    """One split: steps of 128 keys with online softmax, tokens ascending.
 
     ``keys`` are float32, or the codes of int8 with their ``scales`` [tokens] of K and of V.
     """
     rows, d = q.shape
     m, l, o = np.full(rows, -np.inf, f32), np.zeros(rows, f32), np.zeros((rows, d), f32)  # noqa: E741
     low, high = np.asarray(begin), np.asarray(end)
-    for start in (b * BLOCK for b in blocks):
-        seeing = np.flatnonzero((high > start) & (low < start + BLOCK))
+    first, last = blocks.start * BLOCK, blocks.stop * BLOCK
+    for step in range(first // STEP * STEP, last, STEP):
+        tokens = slice(max(step, first), min(step + STEP, last))
+        seeing = np.flatnonzero((high > tokens.start) & (low < tokens.stop))
         if len(seeing) == 0:
             continue
-        tokens = slice(start, start + BLOCK)
-        s = np.zeros((len(seeing), BLOCK), f32)
+        position = np.arange(tokens.start, tokens.stop)
+        s = np.zeros((len(seeing), len(position)), f32)
         for i in range(d):
             s = fma(q[seeing, i, None], keys.k[None, tokens, i], s)
         if scales:
             s = s * scales[0][tokens]
-        position = np.arange(start, start + BLOCK)
         s = np.where((position >= low[seeing, None]) & (position < high[seeing, None]), s, f32(-np.inf))
         top = np.maximum(m[seeing], s.max(axis=1))
         p = exp(s - top[:, None])
         alpha = exp(m[seeing] - top)
-        l[seeing] = l[seeing] * alpha + tree(p[:, :16] + p[:, 16:])
+        total = np.zeros((len(seeing), 16), f32)
+        for vector in range(0, len(position), 16):
+            total = total + p[:, vector : vector + 16]
+        l[seeing] = l[seeing] * alpha + tree(total)
         m[seeing] = top
         if scales:
             p = p * scales[1][tokens]
         sums = o[seeing] * alpha[:, None]
-        for t in range(BLOCK):
-            sums = fma(p[:, t, None], keys.v[None, start + t], sums)
+        for t in range(len(position)):
+            sums = fma(p[:, t, None], keys.v[None, tokens.start + t], sums)
         o[seeing] = sums
     return Partial(m, l, o)
 

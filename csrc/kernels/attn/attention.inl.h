@@ -1,9 +1,9 @@
-// Attention over blocks of 32 keys with online softmax (Milakov and Gimelshein 2018; Dao et al. 2022): no n x n table.
-// For each row and visible block: s = scale * K q; m' = max(m, max s); p = e^(s - m'); l = l e^(m - m') + sum p;
-// o = o e^(m - m') + p V, tokens ascending. A block that a row does not see at all leaves that row untouched.
+// Attention with online softmax (Milakov and Gimelshein 2018; Dao et al. 2022): no n x n table. Keys come in blocks of 32 and
+// are taken in steps of 128, counted from position 0. For each row and step that it sees something of:
+//   s = scale * K q; m' = max(m, max s); p = e^(s - m'); l = l e^(m - m') + sum p; o = o e^(m - m') + p V, tokens ascending.
 #pragma once
 
-constexpr int kBlock = 32;
+constexpr int kBlock = 32, kStep = 128, kStepBlocks = kStep / kBlock;
 
 struct KvF32 {
   static F k(const uint8_t* block, int64_t, int64_t i, int h) { return f_load(reinterpret_cast<const float*>(block) + i * kBlock + h * kPanel); }
@@ -23,70 +23,135 @@ struct KvInt8 {
   static F v_scale(const uint8_t* block, int64_t d, int h) { return f_load(reinterpret_cast<const float*>(block + 2 * kBlock * d) + kBlock + h * kPanel); }
 };
 
-// Scores of rows [r0, r0 + kRows) against a block, into p [kRows][32].
-template <class Kv, int kRows>
-inline void scores(const pyrt_attn* a, const uint8_t* block, int64_t r0, float (*p)[kBlock]) {
-  F s[kRows][2];
-  for (int r = 0; r < kRows; ++r) s[r][0] = s[r][1] = f_zero();
-  const float* q = a->q + r0 * a->d;
-  for (int64_t i = 0; i < a->d; ++i) {
-    const F k0 = Kv::k(block, a->d, i, 0), k1 = Kv::k(block, a->d, i, 1);
-    for (int r = 0; r < kRows; ++r) {
-      const F x = f_set(q[r * a->d + i]);
-      s[r][0] = f_fma(x, k0, s[r][0]);
-      s[r][1] = f_fma(x, k1, s[r][1]);
-    }
+// The blocks of one step that any row sees.
+struct AttnStep {
+  const uint8_t* blocks[kStepBlocks];
+  int64_t start;  // position of the first key
+  int n;          // blocks
+};
+
+// How many vectors, of sixteen keys or channels each, are summed at once for so many rows.
+constexpr int attn_width(int rows) {
+  int width = kStep / kPanel;
+  while (width > 1 && rows * width > kAttnSums) width /= 2;
+  return width;
+}
+
+// sum[r][w] += x(r) * y(w), with the fewer factors in registers.
+template <int kRows, int kWidth, class X, class Y>
+__attribute__((always_inline)) inline void outer_product(const X& x, const Y& y, F (*sum)[kWidth]) {
+  if constexpr (kRows <= kWidth) {
+    F kept[kRows];
+    each<kRows>([&](auto r) { kept[r.value] = x(r.value); });
+    each<kWidth>([&](auto w) {
+      const F f = y(w.value);
+      each<kRows>([&](auto r) { sum[r.value][w.value] = f_fma(kept[r.value], f, sum[r.value][w.value]); });
+    });
+  } else {
+    F kept[kWidth];
+    each<kWidth>([&](auto w) { kept[w.value] = y(w.value); });
+    each<kRows>([&](auto r) {
+      const F f = x(r.value);
+      each<kWidth>([&](auto w) { sum[r.value][w.value] = f_fma(f, kept[w.value], sum[r.value][w.value]); });
+    });
   }
-  for (int r = 0; r < kRows; ++r)
-    for (int h = 0; h < 2; ++h) {
-      if constexpr (Kv::kScaled) s[r][h] = f_mul(s[r][h], Kv::k_scale(block, a->d, h));
-      f_store(p[r] + h * kPanel, s[r][h]);
+}
+
+// Scores of kRows rows against the vectors [from, n) of sixteen keys, into p.
+template <class Kv, int kRows, int kWidth = attn_width(kRows)>
+inline void scores(const AttnStep& step, const float* q, int64_t d, int from, int n, float (*p)[kStep]) {
+  for (; from + kWidth <= n; from += kWidth) {
+    F s[kRows][kWidth];
+    each<kRows>([&](auto r) { each<kWidth>([&](auto w) { s[r.value][w.value] = f_zero(); }); });
+    const uint8_t* blocks[(kWidth + 1) / 2];
+    for (int w = 0; w < kWidth; w += 2) blocks[w / 2] = step.blocks[(from + w) / 2];
+    const int half = from % 2;  // 0 unless kWidth is 1
+    for (int64_t i = 0; i < d; ++i) {
+      outer_product<kRows, kWidth>([&](int r) { return f_set(q[r * d + i]); },
+                                   [&](int w) { return Kv::k(blocks[w / 2], d, i, half + w % 2); }, s);
     }
+    each<kWidth>([&](auto w) {
+      each<kRows>([&](auto r) {
+        F& sum = s[r.value][w.value];
+        if constexpr (Kv::kScaled) sum = f_mul(sum, Kv::k_scale(blocks[w.value / 2], d, half + w.value % 2));
+        f_store(p[r.value] + (from + w.value) * kPanel, sum);
+      });
+    });
+  }
+  if constexpr (kWidth > 2) scores<Kv, kRows, kWidth / 2>(step, q, d, from, n, p);
 }
 
 // Scores become weights; m and l move on. Returns what the row's o has to be multiplied with.
-inline float soften(const pyrt_attn* a, int64_t r, int64_t block_start, float* p) {
+template <class Kv>
+inline float soften(const pyrt_attn* a, int64_t r, const AttnStep& step, float* p) {
   const float lowest = -__builtin_inff();
-  const int64_t low = a->begin[r] - block_start, high = a->end[r] - block_start;
-  F s[2] = {f_load(p), f_load(p + kPanel)};
-  if (low > 0 || high < kBlock)
-    for (int h = 0; h < 2; ++h) {
-      const int64_t lo = low - h * kPanel, hi = high - h * kPanel;
-      s[h] = f_keep_range(s[h], lo < 0 ? 0 : lo > kPanel ? kPanel : int(lo), hi < 0 ? 0 : hi > kPanel ? kPanel : int(hi), lowest);
+  const int64_t low = a->begin[r] - step.start, high = a->end[r] - step.start;
+  const int n = step.n * 2;
+  F top = f_set(lowest);
+  for (int v = 0; v < n; ++v) {
+    F s = f_load(p + v * kPanel);
+    const int64_t lo = low - v * kPanel, hi = high - v * kPanel;
+    if (lo > 0 || hi < kPanel) {
+      s = f_keep_range(s, lo < 0 ? 0 : lo > kPanel ? kPanel : int(lo), hi < 0 ? 0 : hi > kPanel ? kPanel : int(hi), lowest);
+      f_store(p + v * kPanel, s);
     }
-  const float top = f_largest(f_max(s[0], s[1]));
-  const float m = a->m[r] > top ? a->m[r] : top;
+    top = f_max(s, top);
+  }
+  const float highest = f_largest(top), m = a->m[r] > highest ? a->m[r] : highest;
   const F shift = f_set(m);
-  s[0] = exp_lanes(f_sub(s[0], shift));
-  s[1] = exp_lanes(f_sub(s[1], shift));
-  f_store(p, s[0]);
-  f_store(p + kPanel, s[1]);
+  F total = f_zero();
+  for (int v = 0; v < n; ++v) {
+    F e = exp_lanes(f_sub(f_load(p + v * kPanel), shift));
+    total = f_add(total, e);
+    if constexpr (Kv::kScaled) e = f_mul(e, Kv::v_scale(step.blocks[v / 2], a->d, v % 2));
+    f_store(p + v * kPanel, e);
+  }
   float alpha[kPanel];
   f_store(alpha, exp_lanes(f_sub(f_set(a->m[r]), shift)));
-  a->l[r] = a->l[r] * alpha[0] + f_sum(f_add(s[0], s[1]));
+  a->l[r] = a->l[r] * alpha[0] + f_sum(total);
   a->m[r] = m;
   return alpha[0];
 }
 
-template <class Kv, int kRows>
-inline void attend(const pyrt_attn* a, const uint8_t* block, int64_t block_start, int64_t r0) {
-  float p[kRows][kBlock], alpha[kRows];
-  scores<Kv, kRows>(a, block, r0, p);
-  for (int r = 0; r < kRows; ++r) {
-    alpha[r] = soften(a, r0 + r, block_start, p[r]);
-    if constexpr (Kv::kScaled)
-      for (int h = 0; h < 2; ++h) f_store(p[r] + h * kPanel, f_mul(f_load(p[r] + h * kPanel), Kv::v_scale(block, a->d, h)));
-  }
-  float* o = a->o + r0 * a->d;
-  for (int64_t c = 0; c < a->d; c += kPanel) {
-    F sum[kRows];
-    for (int r = 0; r < kRows; ++r) sum[r] = f_mul(f_load(o + r * a->d + c), f_set(alpha[r]));
-    for (int t = 0; t < kBlock; ++t) {
-      const F v = Kv::v(block, a->d, t, c);
-      for (int r = 0; r < kRows; ++r) sum[r] = f_fma(f_set(p[r][t]), v, sum[r]);
+// o = o * alpha + p V for the keys [low, high) of the step and the channels from c on.
+template <class Kv, int kRows, int kWidth = attn_width(kRows)>
+inline void weigh(const AttnStep& step, int low, int high, const float (*p)[kStep], const float* alpha, int64_t d, int64_t c, float* o) {
+  for (; c + kWidth * kPanel <= d; c += kWidth * kPanel) {
+    F sum[kRows][kWidth];
+    each<kRows>([&](auto r) {
+      each<kWidth>([&](auto w) {
+        sum[r.value][w.value] = f_mul(f_load(o + r.value * d + c + w.value * kPanel), f_set(alpha[r.value]));
+      });
+    });
+    for (int t = low; t < high;) {
+      const uint8_t* block = step.blocks[t / kBlock];
+      const int past = (t / kBlock + 1) * kBlock < high ? (t / kBlock + 1) * kBlock : high;
+      for (; t < past; ++t) {
+        outer_product<kRows, kWidth>([&](int r) { return f_set(p[r][t]); },
+                                     [&](int w) { return Kv::v(block, d, t % kBlock, c + w * kPanel); }, sum);
+      }
     }
-    for (int r = 0; r < kRows; ++r) f_store(o + r * a->d + c, sum[r]);
+    // -0 becomes 0, so that it does not matter how many masked keys, of weight 0, were passed.
+    each<kRows>([&](auto r) {
+      each<kWidth>([&](auto w) { f_store(o + r.value * d + c + w.value * kPanel, f_add(sum[r.value][w.value], f_zero())); });
+    });
   }
+  if constexpr (kWidth > 1) weigh<Kv, kRows, kWidth / 2>(step, low, high, p, alpha, d, c, o);
+}
+
+// Rows [r, last), all of which see something of the step: kRows at a time, then fewer.
+template <class Kv, int kRows = kAttnRows>
+inline void attend(const pyrt_attn* a, const AttnStep& step, int64_t r, int64_t last) {
+  for (; r + kRows <= last; r += kRows) {
+    alignas(64) float p[kRows][kStep];
+    float alpha[kRows];
+    scores<Kv, kRows>(step, a->q + r * a->d, a->d, 0, step.n * 2, p);
+    for (int i = 0; i < kRows; ++i) alpha[i] = soften<Kv>(a, r + i, step, p[i]);
+    const int64_t low = a->begin[r] - step.start, high = a->end[r + kRows - 1] - step.start;
+    const int past = step.n * kBlock;
+    weigh<Kv, kRows>(step, low < 0 ? 0 : int(low), high > past ? past : int(high), p, alpha, a->d, 0, a->o + r * a->d);
+  }
+  if constexpr (kRows > 1) attend<Kv, (kRows > 4 ? 4 : kRows - 1)>(a, step, r, last);
 }
 
 template <class Kv>
@@ -96,16 +161,15 @@ void attention(const pyrt_attn* a) {
     a->l[r] = 0;
     for (int64_t c = 0; c < a->d; c += kPanel) f_store(a->o + r * a->d + c, f_zero());
   }
-  int64_t first = 0;
-  for (int64_t b = a->block0; b < a->block1; ++b) {
-    const int64_t start = b * kBlock;
-    const uint8_t* block = static_cast<const uint8_t*>(a->blocks[b - a->block0]);
-    while (first < a->rows && a->end[first] <= start) ++first;
+  int64_t first = 0, next;
+  for (int64_t b = a->block0; b < a->block1; b = next) {
+    next = (b / kStepBlocks + 1) * kStepBlocks < a->block1 ? (b / kStepBlocks + 1) * kStepBlocks : a->block1;
+    AttnStep step = {{}, b * kBlock, int(next - b)};
+    for (int i = 0; i < step.n; ++i) step.blocks[i] = static_cast<const uint8_t*>(a->blocks[b - a->block0 + i]);
+    while (first < a->rows && a->end[first] <= step.start) ++first;
     int64_t last = a->rows;
-    while (last > first && a->begin[last - 1] >= start + kBlock) --last;
-    int64_t r = first;  // begin and end ascend: the rows that see something of this block stand together
-    for (; r + kAttnRows <= last; r += kAttnRows) attend<Kv, kAttnRows>(a, block, start, r);
-    for (; r < last; ++r) attend<Kv, 1>(a, block, start, r);
+    while (last > first && a->begin[last - 1] >= next * kBlock) --last;
+    attend<Kv>(a, step, first, last);  // begin and end ascend: the rows that see something of this step stand together
   }
 }
 

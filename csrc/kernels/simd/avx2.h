@@ -5,7 +5,7 @@
 
 namespace {
 
-constexpr int kGemmRows = 16, kFloatRows = 4, kFloatSums = 4, kAttnRows = 4;
+constexpr int kGemmRows = 16, kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
 template <int kBits> constexpr int kDotRows = 4;
 
 // How many maddubs of u * a, |a| <= 127, fit 16 bits: each adds at most 2 * (2^bits - 1) * 127.

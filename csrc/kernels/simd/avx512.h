@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr int kGemmRows = 16, kFloatRows = 8, kFloatSums = 16, kAttnRows = 8;
+constexpr int kGemmRows = 16, kFloatRows = 8, kFloatSums = 16, kAttnRows = 8, kAttnSums = 24;
 template <int kBits> constexpr int kDotRows = 16;
 
 struct F { __m512 v; };

@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int kGemmRows = 8, kFloatRows = 4, kFloatSums = 4, kAttnRows = 2;
+constexpr int kGemmRows = 8, kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
 
 struct F { float32x4_t v[4]; };
 struct I { int32x4_t v[4]; };

@@ -8,7 +8,7 @@
 namespace {
 
 // Rows of activations that a tile takes at once, and of those the ones whose integer sums are in registers together.
-constexpr int kGemmRows = 2, kFloatRows = 1, kFloatSums = 4, kAttnRows = 2;
+constexpr int kGemmRows = 2, kFloatRows = 1, kFloatSums = 4, kAttnRows = 2, kAttnSums = 4;
 template <int kBits> constexpr int kDotRows = 2;
 
 struct F { float v[16]; };

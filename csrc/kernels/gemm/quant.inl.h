@@ -121,5 +121,5 @@ inline int64_t gemm_rows(const uint8_t* panel, const pyrt_acts* x, int64_t row, 
 
 template <class L>
 void gemm_quant(const uint8_t* w, int64_t panel_bytes, int64_t panels, const pyrt_acts* x, int64_t rows, float* out, int64_t ldo) {
-  for (int64_t p = 0; p < panels; ++p) gemm_rows<L, kGemmRows>(w + p * panel_bytes, x, 0, rows, out + p * kPanel, ldo);
+  for (int64_t p = 0; p < panels; ++p) gemm_rows<L, kGemmRows<L>>(w + p * panel_bytes, x, 0, rows, out + p * kPanel, ldo);
 }

@@ -14,7 +14,8 @@
 
 namespace {
 
-constexpr int kGemmRows = 16, kFloatRows = 8, kFloatSums = 16, kAttnRows = 8, kAttnSums = 24;
+constexpr int kFloatRows = 8, kFloatSums = 16, kAttnRows = 8, kAttnSums = 24;
+template <class L> constexpr int kGemmRows = L::kTwoLevel ? 8 : 16;  // with two levels, three float sums a row
 template <int kBits> constexpr int kDotRows = 16;
 
 struct F { __m512 v; };

@@ -5,7 +5,8 @@
 
 namespace {
 
-constexpr int kGemmRows = 16, kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
+constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
+template <class L> constexpr int kGemmRows = 16;
 template <int kBits> constexpr int kDotRows = 4;
 
 // Integers in the mantissa of 1.5 * 2^23: adding to the bits adds to the number, as long as it stays within 2^22.

@@ -9,7 +9,8 @@
 
 namespace {
 
-constexpr int kGemmRows = 8, kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
+template <class L> constexpr int kGemmRows = 8;
+constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
 
 struct F { float32x4_t v[4]; };
 struct I { int32x4_t v[4]; };

@@ -7,8 +7,10 @@
 
 namespace {
 
-// Rows of activations that a tile takes at once, and of those the ones whose integer sums are in registers together.
-constexpr int kGemmRows = 2, kFloatRows = 1, kFloatSums = 4, kAttnRows = 2, kAttnSums = 4;
+// Rows of activations that a tile of layout L takes at once, and of those the ones whose integer sums are in registers
+// together; likewise for float weights, and for attention with sums of sixteen lanes at once.
+constexpr int kFloatRows = 1, kFloatSums = 4, kAttnRows = 2, kAttnSums = 4;
+template <class L> constexpr int kGemmRows = 2;
 template <int kBits> constexpr int kDotRows = 2;
 
 struct F { float v[16]; };

@@ -12,7 +12,7 @@ import numpy as np
 
 from pyrt.errors import ModelFormatError
 from pyrt.gguf_header import GGUFPart, Numbers, Text, Texts, read_numbers, read_part
-from pyrt.tensors import TensorInfo, quoted
+from pyrt.tensors import TensorInfo, quoted, release
 
 # As llama.cpp's gguf-split names the parts; they are counted from 1 in names and from 0 in split.no.
 _PART_NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
@@ -97,6 +97,11 @@ class GGUFFile:
             raise ValueError(f"{self.path} is closed")
         buffer, offset = self._places[name]
         return np.frombuffer(buffer, np.uint8, self.tensors[name].nbytes, offset)
+
+    def release(self) -> None:
+        """Drop the pages of the files from this process, see `TensorSource`."""
+        for buffer in {id(buffer): buffer for buffer, _ in (self._places or {}).values()}.values():
+            release(buffer)
 
     def close(self) -> None:
         """Let go of the files; views that were handed out stay valid, new ones are a ValueError."""

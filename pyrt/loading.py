@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyrt import _core, checks, options
@@ -80,7 +82,7 @@ def load(
         _check_weights(source, memory_limit)
         _check_dtype(source, dtype)
         # What Python has to do takes about as long as packing, which works without Python's lock.
-        with Beside(lambda: _parts(source, chat_template)) as parts:
+        with _no_collections(), Beside(lambda: _parts(source, chat_template)) as parts:
             core = _build(source, config, dtype, given["threads"], parts, on_progress)
         defaults = model_defaults(source)
     model_class, tokenizer = parts.result()
@@ -96,6 +98,18 @@ def _parts(source: GGUFFile | Checkpoint, chat_template: str | None) -> tuple[ty
     from pyrt.tokenizer import tokenizer_from_source
 
     return Model, tokenizer_from_source(source, chat_template=chat_template)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the garbage collector: a vocabulary is a hundred thousand objects, none of them garbage."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Beside(Generic[T]):
@@ -191,6 +205,7 @@ def _build(
     for tensors in _portions(map_weights(source, config)):
         free = max(1, most - beside.running)  # packing leaves a core to what runs beside it
         builder.add_all([(*tensor, store(tensor, dtype)) for tensor in tensors], free)
+        source.release()
         done += sum(tensor.data.nbytes for tensor in tensors)
         if on_progress is not None:
             on_progress("load", min(done, total), total)

@@ -64,6 +64,9 @@ class TensorSource(Protocol):
     def data(self, name: str) -> np.ndarray:
         """The tensor's bytes: uint8, 1-D, read-only, ``nbytes`` long, not copied, perhaps unaligned."""
 
+    def release(self) -> None:
+        """Drop what was read from this process's memory; it is read again where it is needed again."""
+
     def close(self) -> None:
         """Let go of the file; views that were handed out stay valid for as long as they live."""
 
@@ -79,6 +82,12 @@ def map_file(path: Path) -> mmap.mmap:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or an empty file
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ModelFormatError(f"{path}: cannot be read: {reason}") from error
+
+
+def release(buffer: mmap.mmap) -> None:
+    """Drop the pages of a mapped file from this process; the next access finds them in the system's cache."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        buffer.madvise(mmap.MADV_DONTNEED)
 
 
 def quoted(name: str) -> str:

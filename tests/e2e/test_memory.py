@@ -34,6 +34,16 @@ with pyrt.load(path, threads=2) as model:
     n = len(model.generate(list(range(1000, 1600)), max_tokens=40, ignore_eos=True).tokens)
     found = {"packed": model.info.packed_bytes, "kv": (600 + n) * model.info.kv_bytes_per_token}
 """
+FILE = """
+def mapped():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssFile")) * 1024
+import pyrt.model, pyrt.tokenizer, tokenizers
+pyrt.load_tokenizer(path)
+before = mapped()
+with pyrt.load(path) as model:
+    found = {"file": mapped() - before, "packed": model.info.packed_bytes}
+"""
 LOADS = """
 sizes = []
 for _ in range(20):
@@ -59,6 +69,11 @@ def test_peak(name: str) -> None:
     found = measure(name, GENERATE)
     assert found["peak"] > found["packed"]  # else this measures nothing
     assert found["peak"] <= found["packed"] + found["kv"] + tokenizer + SLACK
+
+
+def test_the_file_does_not_stay_in_memory_beside_what_was_packed_from_it() -> None:
+    found = measure("smollm2.gguf", FILE)
+    assert found["file"] < found["packed"] / 10
 
 
 def test_loads_and_closes_leak_nothing() -> None:

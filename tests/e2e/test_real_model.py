@@ -128,6 +128,7 @@ def test_the_top_level_keeps_the_last_model():
         loads.append(kwargs)
         return original(*args, **kwargs)
 
+    counted.__kwdefaults__ = original.__kwdefaults__  # by which keywords are told apart
     loading.load = counted
     try:
         first = pyrt.generate(PROMPT, model=path, max_tokens=3)

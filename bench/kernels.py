@@ -126,7 +126,7 @@ def repeated(panels: np.ndarray, count: int) -> np.ndarray:
     return np.ascontiguousarray(np.tile(panels, (-(-count // len(panels)), 1))[:count])
 
 
-def gemm_work(name: str, isas: list[str], n: int, k: int, rows: int) -> list[Work]:
+def gemm_work(name: str, isas: list[str], ahead: int, n: int, k: int, rows: int) -> list[Work]:
     """The same weights and activations for every ISA."""
     rng = inputs.generator("bench", name, n, k)
     layout = next((one for one in LAYOUTS if one.kernel == name), None)
@@ -148,7 +148,7 @@ def gemm_work(name: str, isas: list[str], n: int, k: int, rows: int) -> list[Wor
         head, kept = (pointer(x), k, k, rows), None
     for isa in isas:
         kernel = getattr(table(isa), name)
-        arguments = (pointer(panels), panels.shape[1], len(panels), *head, pointer(out), n)
+        arguments = (pointer(panels), panels.shape[1], len(panels), ahead, *head, pointer(out), n)
 
         def call(
             kernel: Any = kernel, arguments: Any = arguments, _keep: Any = (panels, x, out, kept)
@@ -217,9 +217,8 @@ def shown(rows: list[dict[str, Any]]) -> str:
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
 
 
-def pair(text: str) -> tuple[int, int]:
-    n, k = text.split(",")
-    return int(n), int(k)
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
 def main() -> None:
@@ -230,17 +229,20 @@ def main() -> None:
     fast = [isa for isa in usable if isa != "scalar"]
     parser.add_argument("--isa", nargs="+", choices=usable, default=fast or usable)
     parser.add_argument("--kernel", default="", help="only kernels whose name has this word")
-    parser.add_argument("--shape", type=pair, nargs="+", default=[(2048, 2048)], metavar="N,K")
+    parser.add_argument("--shape", type=numbers, nargs="+", default=[(2048, 2048)], metavar="N,K")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 128])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ahead", type=int, default=0, help="bytes of weights to fetch ahead")
+    parser.add_argument("--attention", nargs="+", type=numbers, metavar="KEYS,D,ROWS",
+                        default=[(512, 128, 1), (512, 64, 3), (512, 128, 4), (512, 128, 64)])  # fmt: skip
     parser.add_argument("--json", action="store_true", help="rows as JSON, with the peaks")
     args = parser.parse_args()
 
     names = [name for name in [*(one.kernel for one in LAYOUTS), *FLOATS] if args.kernel in name]
     sizes = [(n, k, rows) for n, k in args.shape for rows in args.rows]
-    groups = [gemm_work(name, args.isa, *size) for name in names for size in sizes]
+    groups = [gemm_work(name, args.isa, args.ahead, *size) for name in names for size in sizes]
     attention = [name for name in ("attn_f16", "attn_f32", "attn_int8") if args.kernel in name]
-    groups += [attention_work(name, args.isa, 512, 128, rows) for name in attention for rows in (1, 4, 64)]
+    groups += [attention_work(name, args.isa, *size) for name in attention for size in args.attention]
     groups.append([work for work in vector_work(args.isa, 4096) if args.kernel in work.name])
 
     peaks = Peaks()

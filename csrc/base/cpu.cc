@@ -124,6 +124,12 @@ void set_fp_environment(uint32_t environment) { __asm__ volatile("ldmxcsr %0" : 
 
 void cpu_relax() { __asm__ volatile("pause" : : : "memory"); }
 
+int64_t stream_ahead() {
+  uint32_t regs[4];
+  const bool amd = cpuid(0, 0, regs) && regs[kEbx] == 0x68747541;  // "Auth" of AuthenticAMD
+  return amd ? 0 : 4096;
+}
+
 #elif defined(__aarch64__)
 
 const uint32_t kDefaultFpEnvironment = 0;
@@ -139,6 +145,8 @@ void set_fp_environment(uint32_t environment) {
 }
 
 void cpu_relax() { __asm__ volatile("isb" : : : "memory"); }
+
+int64_t stream_ahead() { return 4096; }
 
 #endif
 

@@ -42,6 +42,11 @@ extern const uint32_t kDefaultFpEnvironment;
 uint32_t fp_environment();
 void set_fp_environment(uint32_t environment);
 
+// How far ahead of a stream of weights software should fetch on this CPU, in bytes; 0: not at all. Measured with one
+// thread and 2048 columns from memory: on Emerald Rapids 4096 was the best of 0 to 8192, since its streams stop at each
+// 4 KB; on Zen 4, 0 gave 90% of the read bandwidth, 4096 gave 73% and 1024 66%.
+int64_t stream_ahead();
+
 // Tells the CPU that this thread spins.
 void cpu_relax();
 

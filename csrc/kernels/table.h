@@ -34,10 +34,11 @@ typedef struct pyrt_attn {
   float* o;                  /* [rows][d] out: sum of exp(score - m) * V, not divided by l */
 } pyrt_attn;
 
-/* out[r][16 p + n] = sum over k of w[16 p + n][k] * x[r][k], for panels [0, panels) and rows [0, rows). */
-typedef void (*pyrt_gemm_quant)(const uint8_t* w, int64_t panel_bytes, int64_t panels, const pyrt_acts* x, int64_t rows, float* out, int64_t ldo);
+/* out[r][16 p + n] = sum over k of w[16 p + n][k] * x[r][k], for panels [0, panels) and rows [0, rows). Weights are fetched
+ * `ahead` bytes before they are read; 0: that is left to the hardware. */
+typedef void (*pyrt_gemm_quant)(const uint8_t* w, int64_t panel_bytes, int64_t panels, int64_t ahead, const pyrt_acts* x, int64_t rows, float* out, int64_t ldo);
 /* The same for float panels [k][16] and float activations x [rows][ldx]. */
-typedef void (*pyrt_gemm_float)(const uint8_t* w, int64_t panel_bytes, int64_t panels, const float* x, int64_t k, int64_t ldx, int64_t rows, float* out, int64_t ldo);
+typedef void (*pyrt_gemm_float)(const uint8_t* w, int64_t panel_bytes, int64_t panels, int64_t ahead, const float* x, int64_t k, int64_t ldx, int64_t rows, float* out, int64_t ldo);
 
 typedef struct pyrt_kernels {
   const char* isa;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "model/logits.h"
 #include "nn/rope.h"
 
@@ -23,7 +24,7 @@ Runner::Runner(std::shared_ptr<const Model> model, std::shared_ptr<KvCache> cach
     : model_(std::move(model)),
       cache_(std::move(cache)),
       pool_(threads),
-      ctx_{kernels, pool_},
+      ctx_{kernels, pool_, stream_ahead()},
       attention_({model_->config.n_heads, model_->config.n_kv_heads, model_->config.head_dim}, *cache_),
       angles_(model_->ropes.size()) {}
 

@@ -11,6 +11,7 @@ namespace pyrt {
 struct Context {
   const pyrt_kernels& kernels;
   ThreadPool& pool;
+  int64_t stream_ahead;  // bytes of weights to fetch ahead, 0: none
 
   // fn(first row, last row, worker) over pieces of [0, rows): one piece if there are few rows, so that a single row
   // costs no barrier.

@@ -31,9 +31,9 @@ void multiply_tile(const Context& ctx, const Activations& x, const Product& p, i
   float* out = p.out + row * p.ldo + first * kPanel;
   if (gemm.quant) {
     const pyrt_acts codes = x.codes(row, all, p.w->cols);
-    (ctx.kernels.*gemm.quant)(w, p.w->panel_bytes, last - first, &codes, rows, out, p.ldo);
+    (ctx.kernels.*gemm.quant)(w, p.w->panel_bytes, last - first, ctx.stream_ahead, &codes, rows, out, p.ldo);
   } else {
-    (ctx.kernels.*gemm.floating)(w, p.w->panel_bytes, last - first, x.floats() + row * x.ld(), p.w->cols, x.ld(), rows, out,
+    (ctx.kernels.*gemm.floating)(w, p.w->panel_bytes, last - first, ctx.stream_ahead, x.floats() + row * x.ld(), p.w->cols, x.ld(), rows, out,
                                  p.ldo);
   }
 }

@@ -74,7 +74,7 @@ Hash gemm_quant(const pyrt_kernels& t, pyrt_gemm_quant kernel) {
       const uint16_t h = next_f16();
       std::memcpy(weights + r + 2 * i, &h, 2);
     }
-  kernel(weights, kPanelBytes, kPanels, &acts, kRows, out, kWidth);
+  kernel(weights, kPanelBytes, kPanels, 4096, &acts, kRows, out, kWidth);
   Hash h;
   h.add(out, sizeof(float) * kRows * kWidth);
   return h;
@@ -90,7 +90,7 @@ Hash gemm_float(pyrt_gemm_float kernel, int bytes) {
     if (bytes == 2) std::memcpy(weights + 2 * i, &h, 2);
   }
   fill(x, kRows * kMaxK, 3);
-  kernel(weights, k * pyrt::kPanel * bytes, kPanels, x, k, kMaxK, kRows, out, kWidth);
+  kernel(weights, k * pyrt::kPanel * bytes, kPanels, 0, x, k, kMaxK, kRows, out, kWidth);
   Hash h;
   h.add(out, sizeof(float) * kRows * kWidth);
   return h;

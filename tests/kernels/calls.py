@@ -13,6 +13,7 @@ from kernels.exact import Acts, Partial
 from kernels.memory import blank, front_intact, guarded, pointer
 
 Array = np.ndarray
+AHEAD = 4096  # kernels must not read what they fetch ahead: weights end at a page that cannot be read
 
 
 def checked(out: Array) -> Array:
@@ -44,7 +45,7 @@ def gemm_quantized(kernel: Any, panels: Array, acts: Acts, gap: int = 0) -> Arra
     rows, width = acts.q.shape[0], 16 * len(panels)
     weights, out = guarded(panels), blank((rows, width + gap))
     struct, _keep = c_acts(acts)
-    kernel(pointer(weights), panels.shape[1], len(panels), struct, rows, pointer(out), width + gap)
+    kernel(pointer(weights), panels.shape[1], len(panels), AHEAD, struct, rows, pointer(out), width + gap)
     assert np.isnan(out[:, width:]).all(), "the kernel wrote beyond its panels"
     return checked(out)[:, :width]
 
@@ -57,6 +58,7 @@ def gemm_float(kernel: Any, panels: Array, x: Array, k: int, gap: int = 0) -> Ar
         pointer(weights),
         panels.shape[1],
         len(panels),
+        AHEAD,
         pointer(inputs),
         k,
         x.shape[1],

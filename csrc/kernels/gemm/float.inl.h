@@ -9,21 +9,22 @@ constexpr int kChainBlock = 64;  // k that one chain runs through before the nex
 
 // Chains [kFirst, kFirst + kChains) of kRows rows over k values, a multiple of 4.
 template <class W, int kRows, int kFirst, int kChains>
-inline void add_chains(const uint8_t* panel, const float* x, int64_t k, int64_t ldx, F (*c)[kRows]) {
+inline void add_chains(const uint8_t* panel, int64_t ahead, const float* x, int64_t k, int64_t ldx, F (*c)[kRows]) {
   F s[kChains][kRows];
   each<kChains>([&](auto j) { each<kRows>([&](auto r) { s[j.value][r.value] = c[kFirst + j.value][r.value]; }); });
   for (int64_t i = kFirst; i < k; i += 4)
     each<kChains>([&](auto j) {
       const uint8_t* at = panel + (i + j.value) * W::kBytes;
       const F w = W::load(at);
-      if constexpr ((kFirst + j.value) * W::kBytes % 64 == 0) prefetch(at + kPrefetchBytes);
+      if constexpr ((kFirst + j.value) * W::kBytes % 64 == 0)
+        if (ahead) prefetch(at + ahead);
       each<kRows>([&](auto r) { s[j.value][r.value] = f_fma(w, f_set(x[r.value * ldx + i + j.value]), s[j.value][r.value]); });
     });
   each<kChains>([&](auto j) { each<kRows>([&](auto r) { c[kFirst + j.value][r.value] = s[j.value][r.value]; }); });
 }
 
 template <class W, int kRows>
-inline void float_tile(const uint8_t* panel, const float* x, int64_t k, int64_t ldx, float* out, int64_t ldo) {
+inline void float_tile(const uint8_t* panel, int64_t ahead, const float* x, int64_t k, int64_t ldx, float* out, int64_t ldo) {
   // As many chains at a time as there are registers for.
   constexpr int kChains = kRows >= kFloatSums ? 1 : kFloatSums / kRows >= 4 ? 4 : kFloatSums / kRows;
   F c[4][kRows];
@@ -33,7 +34,7 @@ inline void float_tile(const uint8_t* panel, const float* x, int64_t k, int64_t 
   for (int64_t i = 0; i < whole; i += kChainBlock) {
     const int64_t n = whole - i < kChainBlock ? whole - i : kChainBlock;
     each<4 / kChains>([&](auto part) {
-      add_chains<W, kRows, part.value * kChains, kChains>(panel + i * W::kBytes, x + i, n, ldx, c);
+      add_chains<W, kRows, part.value * kChains, kChains>(panel + i * W::kBytes, ahead, x + i, n, ldx, c);
     });
   }
   for (int64_t i = whole; i < k; ++i) {
@@ -44,12 +45,12 @@ inline void float_tile(const uint8_t* panel, const float* x, int64_t k, int64_t 
 }
 
 template <class W, int kRows>
-inline void float_rows(const uint8_t* panel, const float* x, int64_t k, int64_t ldx, int64_t row, int64_t rows, float* out, int64_t ldo) {
-  for (; row + kRows <= rows; row += kRows) float_tile<W, kRows>(panel, x + row * ldx, k, ldx, out + row * ldo, ldo);
-  if constexpr (kRows > 1) float_rows<W, kRows / 2>(panel, x, k, ldx, row, rows, out, ldo);
+inline void float_rows(const uint8_t* panel, int64_t ahead, const float* x, int64_t k, int64_t ldx, int64_t row, int64_t rows, float* out, int64_t ldo) {
+  for (; row + kRows <= rows; row += kRows) float_tile<W, kRows>(panel, ahead, x + row * ldx, k, ldx, out + row * ldo, ldo);
+  if constexpr (kRows > 1) float_rows<W, kRows / 2>(panel, ahead, x, k, ldx, row, rows, out, ldo);
 }
 
 template <class W>
-void gemm_float(const uint8_t* w, int64_t panel_bytes, int64_t panels, const float* x, int64_t k, int64_t ldx, int64_t rows, float* out, int64_t ldo) {
-  for (int64_t p = 0; p < panels; ++p) float_rows<W, kFloatRows>(w + p * panel_bytes, x, k, ldx, 0, rows, out + p * kPanel, ldo);
+void gemm_float(const uint8_t* w, int64_t panel_bytes, int64_t panels, int64_t ahead, const float* x, int64_t k, int64_t ldx, int64_t rows, float* out, int64_t ldo) {
+  for (int64_t p = 0; p < panels; ++p) float_rows<W, kFloatRows>(w + p * panel_bytes, ahead, x, k, ldx, 0, rows, out + p * kPanel, ldo);
 }

@@ -38,8 +38,6 @@ struct Unpacked {
   B quad() const { return b_load(bytes + kQuad * 64); }
 };
 
-constexpr int kPrefetchBytes = 4096;  // hardware streams stop at each 4 KB; measured best of 0 to 8 KB
-
 // The float accumulators of a tile.
 template <class L, int kRows>
 struct Sums {
@@ -71,7 +69,7 @@ inline void add_group(const Group& codes, const uint8_t* record, int g, const in
 
 // kRows activation rows against one panel.
 template <class L, int kRows>
-inline void gemm_tile(const uint8_t* record, const pyrt_acts* x, int64_t row, float* out, int64_t ldo) {
+inline void gemm_tile(const uint8_t* record, int64_t ahead, const pyrt_acts* x, int64_t row, float* out, int64_t ldo) {
   constexpr int kBlock = kRows < kDotRows<L::kBits> ? kRows : kDotRows<L::kBits>;
   const int64_t ld = x->ld;
   const int8_t* q = x->q + row * kQuantGroup;
@@ -83,11 +81,13 @@ inline void gemm_tile(const uint8_t* record, const pyrt_acts* x, int64_t row, fl
   for (int64_t k0 = 0; k0 < x->k; k0 += L::kRecordK, record += L::kRecord) {
     if constexpr (L::kTwoLevel)
       for (int r = 0; r < kRows; ++r) s.acc[r] = s.min[r] = f_zero();
-    for (int b = 0; b < L::kHeader; b += 64) prefetch(record + kPrefetchBytes + b);
+    if (ahead)
+      for (int b = 0; b < L::kHeader; b += 64) prefetch(record + ahead + b);
     for (int g = 0; g < L::kGroups; ++g) {
       const Codes<L> codes{record + L::kHeader + g * L::kGroupBytes};
       const int8_t* part = q + (L::kGroup == 16 ? g % 2 * 16 : 0);
-      for (int b = 0; b < L::kGroupBytes; b += 64) prefetch(codes.group + kPrefetchBytes + b);
+      if (ahead)
+        for (int b = 0; b < L::kGroupBytes; b += 64) prefetch(codes.group + ahead + b);
       if constexpr (kRows == kBlock || L::kBits == 8) {
         for (int r = 0; r < kRows; r += kBlock) add_group<L, kBlock>(codes, record, g, part, scale, sum, sums, r, s);
       } else {
@@ -113,13 +113,13 @@ inline void gemm_tile(const uint8_t* record, const pyrt_acts* x, int64_t row, fl
 }
 
 template <class L, int kRows>
-inline int64_t gemm_rows(const uint8_t* panel, const pyrt_acts* x, int64_t row, int64_t rows, float* out, int64_t ldo) {
-  for (; row + kRows <= rows; row += kRows) gemm_tile<L, kRows>(panel, x, row, out + row * ldo, ldo);
-  if constexpr (kRows > 1) return gemm_rows<L, kRows / 2>(panel, x, row, rows, out, ldo);
+inline int64_t gemm_rows(const uint8_t* panel, int64_t ahead, const pyrt_acts* x, int64_t row, int64_t rows, float* out, int64_t ldo) {
+  for (; row + kRows <= rows; row += kRows) gemm_tile<L, kRows>(panel, ahead, x, row, out + row * ldo, ldo);
+  if constexpr (kRows > 1) return gemm_rows<L, kRows / 2>(panel, ahead, x, row, rows, out, ldo);
   return row;
 }
 
 template <class L>
-void gemm_quant(const uint8_t* w, int64_t panel_bytes, int64_t panels, const pyrt_acts* x, int64_t rows, float* out, int64_t ldo) {
-  for (int64_t p = 0; p < panels; ++p) gemm_rows<L, kGemmRows<L>>(w + p * panel_bytes, x, 0, rows, out + p * kPanel, ldo);
+void gemm_quant(const uint8_t* w, int64_t panel_bytes, int64_t panels, int64_t ahead, const pyrt_acts* x, int64_t rows, float* out, int64_t ldo) {
+  for (int64_t p = 0; p < panels; ++p) gemm_rows<L, kGemmRows<L>>(w + p * panel_bytes, ahead, x, 0, rows, out + p * kPanel, ldo);
 }

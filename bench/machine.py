@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,14 +38,15 @@ def sha256(path: Path) -> str:
 
 
 def _shown(argv: list[str]) -> list[str]:
-    """A command without the folders of one machine."""
-    return [_shown_word(word) if os.path.isabs(word) else word for word in argv]
+    """A command without the folders of one machine, also in words like ``name=/path,option=/path``."""
+    return [re.sub(r"(?:(?<=[=,])|^)/[^,=\s]+", lambda path: _shown_word(path[0]), word) for word in argv]
 
 
 def _shown_word(path: str) -> str:
     if path.startswith(str(ROOT)):
         return os.path.relpath(path, ROOT)
-    return "PEER_PYTHON" if os.access(path, os.X_OK) else os.path.basename(path)
+    program = os.path.isfile(path) and os.access(path, os.X_OK)
+    return "PEER_PYTHON" if program else os.path.basename(path)
 
 
 def _commit() -> str:

@@ -42,8 +42,8 @@ def ours(model: Path) -> dict[str, Any]:
 
 
 def theirs(peer: str, model: Path) -> dict[str, Any]:
-    script = Path(__file__).with_name("peer_llama.py")
-    command = [peer, str(script), "perplexity", str(model), str(TEXT), str(N_CTX)]
+    request = {"model": str(model), "text": str(TEXT), "n_ctx": N_CTX}
+    command = [peer, str(Path(__file__).with_name("peers")), "llama_cpp", "perplexity", json.dumps(request)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

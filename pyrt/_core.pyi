@@ -29,6 +29,12 @@ def cpu() -> dict[str, Any]:
     grants, or None. model_name. l1d, l2, l3: bytes.
     """
 
+def string_offsets(file: Any, start: int, count: int) -> tuple[NDArray[np.int64], int]:
+    """Where each of ``count`` strings of GGUF from ``start`` on begins, and where the last ends.
+
+    The end is -1 if they do not all lie within ``file``, which is anything with a buffer.
+    """
+
 def read_bandwidth(megabytes: float, threads: int = 0, seconds: float = 0.3) -> float:
     """GB/s that ``threads`` threads read from a buffer of that size."""
 

@@ -10,14 +10,14 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. All numbers a
     string = length:u64 bytes       array = type:u32 count:u64 items
 
 Counts, lengths and offsets are Python integers, so they cannot overflow, and each is compared with the
-bytes that are left before anything is allocated or looped over.
+bytes that are left before anything is allocated or looped over. Long arrays of strings, the one hot loop,
+are walked by the core with the same checks.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from array import array
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pyrt import _core
 from pyrt.errors import ModelFormatError, UnsupportedModelError
 from pyrt.tensors import FORMATS, TensorInfo, map_file, quoted
 
@@ -193,22 +194,14 @@ class _Walk:
 
     def texts(self, field: str, limit: int) -> Texts:
         count = self.count(field, 8, limit)
-        start = pos = self.pos
-        buffer, length_at = self.buffer, _U64.unpack_from
-        lengths_at = array("q")
-        add = lengths_at.append
-        try:
-            for _ in range(count):  # the one hot loop of a header
-                add(pos)
-                pos += 8 + length_at(buffer, pos)[0]
-        except (struct.error, OverflowError):  # that length would stand behind the end of the file
-            pos = self.size + 1
-        if pos > self.size:
+        start = self.pos
+        lengths_at, pos = _core.string_offsets(self.buffer, start, count)
+        if pos < 0:
             raise self.error(field, f"its {count} strings do not end within the file (truncated?)")
         if pos - start > MAX_VALUE_BYTES:
             raise self.error(field, f"{pos - start} bytes are above the limit of {MAX_VALUE_BYTES}")
         self.pos = pos
-        return Texts(np.frombuffer(lengths_at, np.int64), start, pos)
+        return Texts(lengths_at, start, pos)
 
     def numbers(self, field: str, dtype: np.dtype[Any], count: int) -> Numbers:
         nbytes = count * dtype.itemsize

@@ -32,7 +32,7 @@ _STORE = {"auto": "", "f32": "F32", "f16": "F16", "bf16": "BF16", "int8": "Q8_0"
 _FLOATS = ("F32", "F16", "BF16")
 _QUANTIZING = ("int8", "int4")
 MAX_THREADS = 1024  # as csrc/base/thread_pool.cc
-_PORTION = 1 << 25  # bytes packed between two looks at the world
+_PORTION = 1 << 23  # bytes packed between two looks at the world
 _CHOICES = {
     "dtype": tuple(_STORE),
     "kv_dtype": ("f16", "f32", "int8"),
@@ -213,7 +213,7 @@ def _build(
 
 
 def _portions(tensors: Iterable[WeightTensor]) -> Iterator[list[WeightTensor]]:
-    """Tensors by some 32 MB, for progress and signals in between."""
+    """Tensors by some 8 MB, for progress, signals and letting go of the file in between."""
     portion: list[WeightTensor] = []
     nbytes = 0
     for tensor in tensors:

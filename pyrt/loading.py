@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyrt import _core, checks, options
 from pyrt.checkpoint import Checkpoint, open_checkpoint
 from pyrt.config import ModelConfig, read_config
-from pyrt.errors import MemoryLimitError
+from pyrt.errors import MemoryLimitError, ModelFormatError
 from pyrt.gguf import GGUFFile, open_gguf
 from pyrt.hub import resolve
 from pyrt.weights import WeightTensor, map_weights
@@ -83,7 +83,10 @@ def load(
         _check_dtype(source, dtype)
         # What Python has to do takes about as long as packing, which works without Python's lock.
         with _no_collections(), Beside(lambda: _parts(source, chat_template)) as parts:
-            core = _build(source, config, dtype, given["threads"], parts, on_progress)
+            try:
+                core = _build(source, config, dtype, given["threads"], parts, on_progress)
+            except _core.Error as error:  # of a tensor, which it names
+                raise ModelFormatError(f"{path}: {error}") from error
         defaults = model_defaults(source)
     model_class, tokenizer = parts.result()
     from pyrt.memory import RunOptions

@@ -23,7 +23,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "top_p": checks.real(0.0, 1.0),
     "min_p": checks.real(0.0, 1.0),
     "typical_p": checks.real(0.0, 1.0, above=True),
-    "repetition_penalty": checks.real(0.0, above=True),
+    "repetition_penalty": checks.real(0.01, 100.0),
     "presence_penalty": checks.real(-2.0, 2.0),  # OpenAI's range
     "frequency_penalty": checks.real(-2.0, 2.0),
     "logit_bias": checks.bias,
@@ -62,9 +62,9 @@ class SamplingParams(metaclass=_AnyName):
     typical_p: keep the tokens whose surprise is nearest to the entropy, up to this mass (arXiv:2202.00666).
     top_p: keep the fewest likeliest tokens whose mass reaches top_p (arXiv:1904.09751).
     min_p: keep tokens at least min_p times as likely as the likeliest (arXiv:2407.01082).
-    repetition_penalty: positive logits of all tokens seen, prompt included, are divided by it, negative
-        ones multiplied (arXiv:1909.05858). presence_penalty and frequency_penalty: OpenAI's, on generated
-        tokens.
+    repetition_penalty: 0.01 to 100; positive logits of all tokens seen, prompt included, are divided by it,
+        negative ones multiplied (arXiv:1909.05858). presence_penalty and frequency_penalty: OpenAI's, on
+        generated tokens.
     logit_bias: {token id: added to its logit}; -inf forbids the token.
     seed: 0 ≤ seed < 2**64; None draws one, and the result reports it.
     n: choices for the prompt; they share its pages.

@@ -14,7 +14,7 @@ from files.models import real_model
 
 import pyrt
 from pyrt import loading
-from pyrt.errors import MemoryLimitError, PyrtError, TemplateError
+from pyrt.errors import MemoryLimitError, ModelFormatError, PyrtError, TemplateError
 
 PROMPT = "The capital of France is"
 
@@ -212,3 +212,12 @@ def test_perplexity_of_plain_text_is_low_and_of_noise_is_high(smollm):
     assert high.n_scored == 3 * 31
     with pytest.raises(ValueError, match="two windows"):
         pyrt.perplexity("short", model=smollm)
+
+
+def test_a_damaged_weight_names_the_file_and_the_tensor(tmp_path):
+    data = bytearray(real_model("smollm2.gguf").read_bytes())
+    data[-4096:] = b"\xff" * 4096
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(data)
+    with pytest.raises(ModelFormatError, match=r"damaged\.gguf: .*not finite"):
+        pyrt.load(path)

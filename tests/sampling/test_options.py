@@ -34,6 +34,7 @@ OUT_OF_RANGE = [
     *[(name, NAN) for name in [*REALS, "presence_penalty", "frequency_penalty"]],
     *[(name, -1) for name in [*REALS, *COUNTS]],
     *[("temperature", INF), ("top_p", 1.1), ("min_p", 2), ("typical_p", 0), ("repetition_penalty", 0)],
+    *[("repetition_penalty", 1e300), ("repetition_penalty", 1e-300)],
     *[("n", 0), ("presence_penalty", 2.5), ("frequency_penalty", -3), ("seed", 2**64), ("deadline", 0)],
     *[("stop", ""), ("stop", ["a", ""]), ("truncate", "right"), ("stop_token_ids", [-5])],
     *[("logit_bias", {1: NAN}), ("logit_bias", {1: INF}), ("logit_bias", {-1: 1.0})],

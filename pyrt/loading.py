@@ -83,10 +83,7 @@ def load(
         _check_dtype(source, dtype)
         # What Python has to do takes about as long as packing, which works without Python's lock.
         with _no_collections(), Beside(lambda: _parts(source, chat_template)) as parts:
-            try:
-                core = _build(source, config, dtype, given["threads"], parts, on_progress)
-            except _core.Error as error:  # of a tensor, which it names
-                raise ModelFormatError(f"{path}: {error}") from error
+            core = _build(source, config, dtype, given["threads"], parts, on_progress)
         defaults = model_defaults(source)
     model_class, tokenizer = parts.result()
     from pyrt.memory import RunOptions
@@ -207,7 +204,10 @@ def _build(
     builder = _core.ModelBuilder(config.knobs)
     for tensors in _portions(map_weights(source, config)):
         free = max(1, most - beside.running)  # packing leaves a core to what runs beside it
-        builder.add_all([(*tensor, store(tensor, dtype)) for tensor in tensors], free)
+        try:
+            builder.add_all([(*tensor, store(tensor, dtype)) for tensor in tensors], free)
+        except _core.Error as error:  # it names the tensor
+            raise ModelFormatError(f"{source.path}: {error}") from error
         source.release()
         done += sum(tensor.data.nbytes for tensor in tensors)
         if on_progress is not None:

@@ -18,16 +18,12 @@ from typing import Any
 
 import ctranslate2
 
-from peers.spec import Case, measure
+from peers.spec import Case, converted, measure
 
 
 def open_generator(threads: int, options: dict[str, str]) -> Any:
-    if "model" not in options:
-        raise ValueError(
-            "it reads no GGUF: convert the file (bench/peers/ctranslate2.py) and give model=FOLDER"
-        )
     kind = options.get("compute_type", "default")
-    return ctranslate2.Generator(options["model"], "cpu", intra_threads=threads, compute_type=kind)
+    return ctranslate2.Generator(converted(options), "cpu", intra_threads=threads, compute_type=kind)
 
 
 def generate(generator: Any, prompts: list[list[str]], n_gen: int) -> tuple[float, float]:

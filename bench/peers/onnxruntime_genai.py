@@ -19,15 +19,11 @@ from typing import Any
 import numpy as np
 import onnxruntime_genai as og
 
-from peers.spec import Case, measure
+from peers.spec import Case, converted, measure
 
 
 def open_model(threads: int, options: dict[str, str]) -> Any:
-    if "model" not in options:
-        raise ValueError(
-            "it reads no GGUF: convert the file (bench/peers/ctranslate2.py) and give model=FOLDER"
-        )
-    config = og.Config(options["model"])
+    config = og.Config(converted(options))
     session = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
     config.overlay(json.dumps({"model": {"decoder": {"session_options": session}}}))
     return og.Model(config)

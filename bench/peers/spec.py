@@ -39,6 +39,13 @@ def only_single(test: Case) -> None:
         raise NotImplementedError("its script measures neither batches nor depths")
 
 
+def converted(options: dict[str, str]) -> str:
+    """The folder that a side reads instead of the GGUF file."""
+    if "model" not in options:
+        raise ValueError("it reads no GGUF: convert the file (its script tells how) and give model=FOLDER")
+    return options["model"]
+
+
 def one_line(error: BaseException) -> str:
     """The last line that says something, without the folders of one machine."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

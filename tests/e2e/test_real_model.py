@@ -221,3 +221,9 @@ def test_a_damaged_weight_names_the_file_and_the_tensor(tmp_path):
     path.write_bytes(data)
     with pytest.raises(ModelFormatError, match=r"damaged\.gguf: .*not finite"):
         pyrt.load(path)
+
+
+def test_a_bad_number_of_threads_in_the_environment_is_not_blamed_on_the_file(monkeypatch):
+    monkeypatch.setenv("PYRT_THREADS", "-2")
+    with pytest.raises(ValueError, match="PYRT_THREADS"):
+        pyrt.load(real_model("smollm2.gguf"))

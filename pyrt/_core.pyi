@@ -35,6 +35,12 @@ def string_offsets(file: Any, start: int, count: int) -> tuple[NDArray[np.int64]
     The end is -1 if they do not all lie within ``file``, which is anything with a buffer.
     """
 
+def strings(file: Any, offsets: NDArray[np.int64]) -> list[str]:
+    """The strings of GGUF that begin at these offsets of ``file``; UnicodeDecodeError if one is not UTF-8."""
+
+def piece_merges(pieces: list[str]) -> list[tuple[str, str]]:
+    """Rules (left, right) that make pieces, best first, as `pyrt.vocab.spm` tells."""
+
 def read_bandwidth(megabytes: float, threads: int = 0, seconds: float = 0.3) -> float:
     """GB/s that ``threads`` threads read from a buffer of that size."""
 
@@ -47,10 +53,22 @@ class ModelBuilder:
     def add(self, name: str, format: str, rows: int, cols: int, data: NDArray[Any], store: str = "") -> None:
         """Packs one tensor. format: as GGUF spells it. store: "" as it is, or F32 F16 BF16 Q8_0 Q4_0."""
 
-    def add_all(
-        self, tensors: Sequence[tuple[str, str, int, int, NDArray[Any], str]], threads: int = 0
-    ) -> None:
-        """Packs tensors given as for `add`, all while other Python threads run. threads: 0 for as before."""
+    def add_all(self, tensors: Sequence[tuple[str, str, int, int, NDArray[Any], str, bool]]) -> None:
+        """Packs tensors given as for `add`, all while other Python threads run.
+
+        The last of each tuple tells whether its data are a view into a read-only map of a file: its pages are
+        dropped from this process's memory as they are used up.
+        """
+
+    def set_threads(self, threads: int) -> None:
+        """How many threads pack from now on. This, cancel and done are for any thread while another adds."""
+
+    def cancel(self) -> None:
+        """What is being added ends in Cancelled."""
+
+    @property
+    def done(self) -> int:
+        """Bytes of the data that are packed."""
 
     def build(self) -> Model:
         """The finished model; Error names a tensor that is missing."""

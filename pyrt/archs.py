@@ -9,15 +9,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pyrt.errors import UnsupportedModelError
 from pyrt.tensors import quoted
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(NamedTuple):
     """How one kind of file writes an architecture down.
 
     ``names``: the class in ``architectures``, else ``model_type`` (config.json), or ``general.architecture``.
@@ -36,14 +35,13 @@ class Dialect:
     rope_layout: str = "none"
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
-    fixed: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = MappingProxyType({})
     transposed: bool = False
     norm_offset: float = 0.0
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Rope:
+class Rope(NamedTuple):
     """One set of rotary frequencies: the key of its base in each kind of file, and the base without it."""
 
     hf_key: str
@@ -51,8 +49,7 @@ class Rope:
     theta: float
 
 
-@dataclass(frozen=True)
-class Arch:
+class Arch(NamedTuple):
     """One architecture.
 
     ``knobs``: rows of csrc/model/config.def that are the same for all its models.
@@ -74,7 +71,7 @@ class Arch:
     window_period: int = 0
     scaled_embedding: bool = False
     learned_positions: bool = False
-    query_scalars: Mapping[int, int] = field(default_factory=dict)
+    query_scalars: Mapping[int, int] = MappingProxyType({})
     mlp_ratio: int = 0
 
 

@@ -60,11 +60,6 @@ class Checkpoint:
         """
         return self._file_of[name].data(name)
 
-    def release(self) -> None:
-        """Drop the pages of the files from this process, see `TensorSource`."""
-        for file in self._files:
-            file.release()
-
     def close(self) -> None:
         """Let go of the files; views that were handed out stay valid, new ones are a ValueError."""
         for file in self._files:

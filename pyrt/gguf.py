@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pyrt import _core
 from pyrt.errors import ModelFormatError
 from pyrt.gguf_header import GGUFPart, Numbers, Text, Texts, read_numbers, read_part
-from pyrt.tensors import TensorInfo, quoted, release
+from pyrt.tensors import TensorInfo, quoted
 
 # As llama.cpp's gguf-split names the parts; they are counted from 1 in names and from 0 in split.no.
 _PART_NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
@@ -21,8 +22,8 @@ _PART_NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5
 class Metadata(Mapping[str, Any]):
     """The keys of a file: int, float, bool, str, NumPy arrays of numbers or bools, and list[str].
 
-    Strings and arrays are decoded when they are first asked for; a string that is not UTF-8 is a
-    ModelFormatError then. After ``close`` what has not been decoded is a ValueError.
+    Strings and arrays are decoded when they are asked for, arrays each time anew, for they are large; what is
+    not UTF-8 is a ModelFormatError then. After ``close`` what is not decoded is a ValueError.
     """
 
     def __init__(self, part: GGUFPart) -> None:
@@ -40,10 +41,12 @@ class Metadata(Mapping[str, Any]):
             if self._buffer is None:
                 raise ValueError(f"{self._path} is closed")
             try:
-                value = _decode(self._buffer, value)
+                decoded = _decode(self._buffer, value)
             except UnicodeDecodeError as error:
                 raise ModelFormatError(f"{self._path}: {quoted(key)}: is not UTF-8: {error}") from error
-            self._values[key] = value
+            if isinstance(value, Text):
+                self._values[key] = decoded
+            return decoded
         return value
 
     def __contains__(self, key: object) -> bool:
@@ -61,19 +64,7 @@ def _decode(buffer: mmap.mmap, value: Text | Texts | Numbers) -> str | list[str]
         return buffer[value.start : value.end].decode()
     if isinstance(value, Numbers):
         return read_numbers(buffer, value)
-    # A loop over half a million strings costs a quarter of a second. So each length becomes a single NUL, and
-    # all the text is decoded and cut there in one go; unless a NUL in a string makes the cuts too many.
-    lengths_at = value.lengths_at - value.start
-    raw = np.frombuffer(buffer, np.uint8, value.end - value.start, value.start).copy()
-    keep = np.ones(len(raw), np.bool_)
-    for i in range(1, 8):
-        keep[lengths_at + i] = False
-    raw[lengths_at] = 0
-    strings = raw[keep].tobytes().decode().split("\0")[1:]
-    if len(strings) == len(lengths_at):
-        return strings
-    ends = [*value.lengths_at[1:], value.end]
-    return [buffer[at + 8 : end].decode() for at, end in zip(value.lengths_at, ends, strict=True)]
+    return _core.strings(buffer, value.lengths_at)
 
 
 class GGUFFile:
@@ -97,11 +88,6 @@ class GGUFFile:
             raise ValueError(f"{self.path} is closed")
         buffer, offset = self._places[name]
         return np.frombuffer(buffer, np.uint8, self.tensors[name].nbytes, offset)
-
-    def release(self) -> None:
-        """Drop the pages of the files from this process, see `TensorSource`."""
-        for buffer in {id(buffer): buffer for buffer, _ in (self._places or {}).values()}.values():
-            release(buffer)
 
     def close(self) -> None:
         """Let go of the files; views that were handed out stay valid, new ones are a ValueError."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyrt.errors import ModelFormatError, UnsupportedModelError
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """Keys and values of config.json or of a GGUF file. A JSON null counts as absent.
 
     ``where`` begins every message; ``prefix`` stands before every key in the file. A getter without a default

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyrt import _core, checks, options
 from pyrt.checkpoint import Checkpoint, open_checkpoint
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyrt.tensors import TensorSource
     from pyrt.tokenizer import Tokenizer
 
-T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
 
 ALIASES = {"n_ctx": "context_length", "n_threads": "threads"}
@@ -32,7 +31,8 @@ _STORE = {"auto": "", "f32": "F32", "f16": "F16", "bf16": "BF16", "int8": "Q8_0"
 _FLOATS = ("F32", "F16", "BF16")
 _QUANTIZING = ("int8", "int4")
 MAX_THREADS = 1024  # as csrc/base/thread_pool.cc
-_PORTION = 1 << 23  # bytes packed between two looks at the world
+_PORTION = 1 << 23  # bytes of copies that wait to be packed
+_PROGRESS_SECONDS = 0.05
 _CHOICES = {
     "dtype": tuple(_STORE),
     "kv_dtype": ("f16", "f32", "int8"),
@@ -82,10 +82,10 @@ def load(
         _check_weights(source, memory_limit)
         _check_dtype(source, dtype)
         # What Python has to do takes about as long as packing, which works without Python's lock.
-        with _no_collections(), Beside(lambda: _parts(source, chat_template)) as parts:
-            core = _build(source, config, dtype, given["threads"], parts, on_progress)
+        with _no_collections(), _Packing(source, config, dtype, given["threads"]) as packing:
+            model_class, tokenizer = _parts(source, chat_template)
+            core = packing.finish(on_progress)
         defaults = model_defaults(source)
-    model_class, tokenizer = parts.result()
     from pyrt.memory import RunOptions
 
     run = RunOptions(n_ctx, kv_dtype, given["threads"] or 0, isa or "", memory_limit)
@@ -112,34 +112,47 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-class Beside(Generic[T]):
-    """A ``with`` block beside which ``work`` runs on a thread of its own; both are over at its end."""
+class _Packing:
+    """A ``with`` block beside which a thread of its own packs the weights; it is over at the block's end."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
+    def __init__(
+        self, source: GGUFFile | Checkpoint, config: ModelConfig, dtype: str, threads: int | None
+    ) -> None:
+        self._threads = threads or int(_core.cpu()["threads"])
+        self._path = source.path
+        self._total = sum(info.nbytes for info in source.tensors.values())
+        self._tensors = map_weights(source, config)
+        self._dtype = dtype
+        # Until `finish`, a core is left to what runs beside it.
+        self._builder = _core.ModelBuilder(config.knobs, max(1, self._threads - 1))
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="pyrt-load")
 
-    def __enter__(self) -> Beside[T]:
+    def __enter__(self) -> _Packing:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._builder.cancel()
         self._thread.join()
 
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
-
-    def result(self) -> T:
-        """What the work returned; raises what it raised."""
+    def finish(self, on_progress: Progress | None) -> _core.Model:
+        """Wait for the rest, with all threads. Raises what went wrong."""
+        self._builder.set_threads(self._threads)
+        while self._thread.is_alive():
+            self._thread.join(_PROGRESS_SECONDS if on_progress else None)
+            if on_progress:
+                on_progress("load", min(self._builder.done, self._total), self._total)
+        if isinstance(self._error, _core.Error):  # it names the tensor
+            raise ModelFormatError(f"{self._path}: {self._error}") from self._error
         if self._error is not None:
             raise self._error
-        return self._value
+        return self._builder.build()
 
     def _run(self) -> None:
-        self._error: BaseException | None = None
         try:
-            self._value = self._work()
+            for tensors in _portions(self._tensors):
+                self._builder.add_all([(*t[:5], store(t, self._dtype), t.mapped) for t in tensors])
         except BaseException as error:
             self._error = error
 
@@ -190,43 +203,17 @@ def _check_dtype(source: TensorSource, dtype: str) -> None:
         raise ValueError(f"dtype: {dtype!r} quantizes float weights, but those of {source.path} are {stored}")
 
 
-def _build(
-    source: GGUFFile | Checkpoint,
-    config: ModelConfig,
-    dtype: str,
-    threads: int | None,
-    beside: Beside[Any],
-    on_progress: Progress | None,
-) -> _core.Model:
-    total = sum(info.nbytes for info in source.tensors.values())
-    done = 0
-    most = threads or int(_core.cpu()["threads"])
-    builder = _core.ModelBuilder(config.knobs)
-    for tensors in _portions(map_weights(source, config)):
-        free = max(1, most - beside.running)  # packing leaves a core to what runs beside it
-        try:
-            builder.add_all([(*tensor, store(tensor, dtype)) for tensor in tensors], free)
-        except _core.Error as error:  # it names the tensor
-            raise ModelFormatError(f"{source.path}: {error}") from error
-        source.release()
-        done += sum(tensor.data.nbytes for tensor in tensors)
-        if on_progress is not None:
-            on_progress("load", min(done, total), total)
-    return builder.build()
-
-
 def _portions(tensors: Iterable[WeightTensor]) -> Iterator[list[WeightTensor]]:
-    """Tensors by some 8 MB, for progress, signals and letting go of the file in between."""
+    """All tensors at once, but for copies, which need memory: these by some 8 MB."""
     portion: list[WeightTensor] = []
-    nbytes = 0
+    copied = 0
     for tensor in tensors:
         portion.append(tensor)
-        nbytes += tensor.data.nbytes
-        if nbytes >= _PORTION:
+        copied += 0 if tensor.mapped else tensor.data.nbytes
+        if copied >= _PORTION:
             yield portion
-            portion, nbytes = [], 0
-    if portion:
-        yield portion
+            portion, copied = [], 0
+    yield portion
 
 
 def store(tensor: WeightTensor, dtype: str) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyrt import _core
 from pyrt.errors import MemoryLimitError
@@ -15,8 +15,7 @@ from pyrt.kv import CHUNK
 SEQUENCES = 4  # full contexts that the KV cache may hold by default
 
 
-@dataclass(frozen=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """How a model runs. isa "" and threads 0: the best. memory_limit: bytes; None: half of the RAM."""
 
     context_length: int

@@ -19,7 +19,7 @@ import numpy as np
 
 from pyrt import strict_json
 from pyrt.errors import ModelFormatError, UnsupportedModelError
-from pyrt.tensors import FORMATS, TensorInfo, map_file, quoted, release
+from pyrt.tensors import FORMATS, TensorInfo, map_file, quoted
 
 # Types whose name and layout are those of GGUF. Others are listed, since a folder may hold buffers that no
 # model needs, but cannot be read.
@@ -66,11 +66,6 @@ class SafetensorsFile:
             reason = f"dtype {quoted(info.format)} is not supported, only {known}"
             raise UnsupportedModelError(f"{self.path}: tensor {quoted(name)}: {reason}")
         return np.frombuffer(self._buffer, np.uint8, info.nbytes, self._begins[name])
-
-    def release(self) -> None:
-        """Drop the pages of the file from this process, see `TensorSource`."""
-        if self._buffer is not None:
-            release(self._buffer)
 
     def close(self) -> None:
         """Let go of the file; views that were handed out stay valid, new ones are a ValueError."""

@@ -6,7 +6,6 @@ import mmap
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -38,8 +37,7 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
-@dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """One tensor of a model file.
 
     ``shape`` is in row-major order, as in NumPy: a linear layer is ``(out, in)``. ``format`` is a key of
@@ -64,9 +62,6 @@ class TensorSource(Protocol):
     def data(self, name: str) -> np.ndarray:
         """The tensor's bytes: uint8, 1-D, read-only, ``nbytes`` long, not copied, perhaps unaligned."""
 
-    def release(self) -> None:
-        """Drop what was read from this process's memory; it is read again where it is needed again."""
-
     def close(self) -> None:
         """Let go of the file; views that were handed out stay valid for as long as they live."""
 
@@ -82,12 +77,6 @@ def map_file(path: Path) -> mmap.mmap:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or an empty file
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ModelFormatError(f"{path}: cannot be read: {reason}") from error
-
-
-def release(buffer: mmap.mmap) -> None:
-    """Drop the pages of a mapped file from this process; the next access finds them in the system's cache."""
-    if hasattr(mmap, "MADV_DONTNEED"):
-        buffer.madvise(mmap.MADV_DONTNEED)
 
 
 def quoted(name: str) -> str:

@@ -23,6 +23,7 @@ class WeightTensor(NamedTuple):
     """A tensor as the core takes it: ``rows`` of ``cols`` numbers of one ``format``; a vector is one row.
 
     ``data``: uint8, 1-D, contiguous; a view into the mapped file unless the numbers have to be reordered.
+    ``mapped`` tells which.
     """
 
     name: str
@@ -30,6 +31,7 @@ class WeightTensor(NamedTuple):
     rows: int
     cols: int
     data: np.ndarray
+    mapped: bool
 
 
 class _Part(NamedTuple):
@@ -53,7 +55,7 @@ def map_weights(source: Source, config: ModelConfig) -> Iterator[WeightTensor]:
 
     def read() -> Iterator[WeightTensor]:
         for s, freqs in enumerate(config.rope_freqs):
-            yield WeightTensor(f"rope.{s}", "F32", 1, freqs.size, freqs.view(np.uint8))
+            yield WeightTensor(f"rope.{s}", "F32", 1, freqs.size, freqs.view(np.uint8), False)
         for part in parts:
             yield _cut(source.data(part.info.name), part, dialect)
 
@@ -104,17 +106,18 @@ def _is_transposed(dialect: Dialect, shape: Shape) -> bool:
 
 def _cut(data: np.ndarray, part: _Part, dialect: Dialect) -> WeightTensor:
     """The part of a tensor's bytes that the core asks for, in its order."""
-    shape, form = part.shape, part.info.format
+    shape, form, mapped = part.shape, part.info.format, True
     if _is_transposed(dialect, shape):
         columns = data.view(_FLOATS[form]).reshape(shape.cols, -1)[:, part.first : part.first + shape.rows]
-        data = np.ascontiguousarray(columns.T).reshape(-1).view(np.uint8)
+        data, mapped = np.ascontiguousarray(columns.T).reshape(-1).view(np.uint8), False
     else:
         count, width = (shape.cols, 1) if shape.vector else (shape.rows, shape.cols)
         row = width // FORMATS[form].values * FORMATS[form].nbytes
         data = data[part.first * row : (part.first + count) * row]
     if dialect.norm_offset and shape.vector and not shape.bias:
         data, form = (_floats(form, data) + np.float32(dialect.norm_offset)).view(np.uint8), "F32"
-    return WeightTensor(shape.name, form, shape.rows, shape.cols, data)
+        mapped = False
+    return WeightTensor(shape.name, form, shape.rows, shape.cols, data, mapped)
 
 
 def _floats(form: str, data: np.ndarray) -> np.ndarray:

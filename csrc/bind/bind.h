@@ -24,6 +24,7 @@ Array<T> same(const py::object& o, const char* name) {
 void bind_machine(py::module_& m);
 void bind_model(py::module_& m);
 void bind_runner(py::module_& m);
+void bind_text(py::module_& m);
 void bind_vocabulary(py::module_& m);
 
 }  // namespace pyrt::bind

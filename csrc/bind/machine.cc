@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "base/bandwidth.h"
 #include "base/cpu.h"
 #include "base/topology.h"
@@ -45,32 +43,10 @@ double bandwidth(double megabytes, int threads, double seconds) {
   return read_bandwidth(pool, int64_t(megabytes * 1e6), seconds) / 1e9;
 }
 
-// Strings of GGUF, each a length of 64 bits and its bytes: where each begins, and where the last ends. Nothing is read
-// beyond the buffer: -1 for the end if they do not all lie within it.
-py::tuple string_offsets(const py::buffer& file, int64_t pos, int64_t count) {
-  const py::buffer_info bytes = file.request();
-  const int64_t size = bytes.size * bytes.itemsize;
-  PYRT_CHECK(0 <= pos && pos <= size && 0 <= count && count <= (size - pos) / 8, count, " strings cannot stand at ", pos, " of ",
-             size, " bytes");
-  py::array_t<int64_t> offsets{py::ssize_t(count)};
-  const uint8_t* data = static_cast<const uint8_t*>(bytes.ptr);
-  for (int64_t i = 0; i < count; ++i) {
-    uint64_t length;
-    if (size - pos < 8) return py::make_tuple(offsets, -1);
-    std::memcpy(&length, data + pos, 8);
-    if (length > uint64_t(size - pos - 8)) return py::make_tuple(offsets, -1);
-    offsets.mutable_data()[i] = pos;
-    pos += 8 + int64_t(length);
-  }
-  return py::make_tuple(offsets, pos);
-}
-
 }  // namespace
 
 void bind_machine(py::module_& m) {
   m.def("cpu", cpu, "What this machine offers and what was chosen, as a dict.");
-  m.def("string_offsets", string_offsets, py::arg("file"), py::arg("start"), py::arg("count"),
-        "Where each of `count` strings of GGUF from `start` on begins, and where the last ends (-1: beyond the file).");
   m.def("read_bandwidth", bandwidth, py::arg("megabytes"), py::arg("threads") = 0, py::arg("seconds") = 0.3,
         "GB/s that `threads` threads read from a buffer of that size.");
 }

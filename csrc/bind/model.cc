@@ -73,23 +73,22 @@ std::span<const uint8_t> bytes_of(const std::string& name, const py::buffer_info
   return {static_cast<const uint8_t*>(info.ptr), size_t(info.size * info.itemsize)};
 }
 
-using Tensor = std::tuple<std::string, std::string, int64_t, int64_t, py::buffer, std::string>;
+using Tensor = std::tuple<std::string, std::string, int64_t, int64_t, py::buffer, std::string, bool>;
 
-void add_all(ModelBuilder& b, const std::vector<Tensor>& tensors, int threads) {
+void add_all(ModelBuilder& b, const std::vector<Tensor>& tensors) {
   std::vector<py::buffer_info> buffers;
   for (const Tensor& tensor : tensors) buffers.push_back(std::get<py::buffer>(tensor).request());
   py::gil_scoped_release release;
-  if (threads > 0) b.set_threads(threads);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto& [name, format, rows, cols, data, store] = tensors[i];
+    const auto& [name, format, rows, cols, data, store, mapped] = tensors[i];
     PYRT_CHECK(rows > 0 && cols > 0, "tensor ", name, " is [", rows, ", ", cols, "]");
-    b.add(name, format, rows, cols, bytes_of(name, buffers[i]), store);
+    b.add(name, format, rows, cols, bytes_of(name, buffers[i]), store, mapped);
   }
 }
 
 void add(ModelBuilder& b, const std::string& name, const std::string& format, int64_t rows, int64_t cols, const py::buffer& data,
          const std::string& store) {
-  add_all(b, {{name, format, rows, cols, data, store}}, 0);
+  add_all(b, {{name, format, rows, cols, data, store, false}});
 }
 
 py::list tensors_of(Model& m) {
@@ -145,8 +144,12 @@ void bind_model(py::module_& m) {
            }),
            py::arg("knobs"), py::arg("threads") = 1)
       .def("add", add, py::arg("name"), py::arg("format"), py::arg("rows"), py::arg("cols"), py::arg("data"), py::arg("store") = "")
-      .def("add_all", add_all, py::arg("tensors"), py::arg("threads") = 0,
-           "Tuples as for add, all while other Python threads run; threads that pack, 0: as before.")
+      .def("add_all", add_all, py::arg("tensors"),
+           "Tuples as for add and whether the data are a map of a file, all while other Python threads run.")
+      .def("set_threads", [](ModelBuilder& b, int threads) { b.set_threads(std::max(1, threads)); }, py::arg("threads"),
+           "That pack from now on; any thread may say so.")
+      .def("cancel", &ModelBuilder::cancel, "What another thread adds ends in Cancelled.")
+      .def_property_readonly("done", &ModelBuilder::done, "Bytes of the data that are packed.")
       .def("build", [](ModelBuilder& b) { return b.build(); });
   m.def("dequantize", dequantize, py::arg("format"), py::arg("data"), py::arg("n"), "Decodes n values of a stored type, float32 [n].");
   m.def("rope_inv_freq", inv_freq, py::arg("theta"), py::arg("dim"), "1 / theta^(2i / dim), float32 [dim / 2].");

@@ -19,6 +19,7 @@ PYBIND11_MODULE(_core, m) {
   bind_machine(m);
   bind_model(m);
   bind_runner(m);
+  bind_text(m);
   bind_vocabulary(m);
 }
 

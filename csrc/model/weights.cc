@@ -1,5 +1,8 @@
 #include "model/weights.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -64,6 +67,15 @@ void decode_vector(const Config& c, const Format& format, const Slot& slot, cons
   }
 }
 
+constexpr int64_t kSlice = int64_t(2) << 20;  // bytes packed between two looks at the world
+
+// Lets go of the pages of a mapped file around some bytes of it. Whoever reads them again finds them in the system's cache.
+void drop_pages(const uint8_t* data, int64_t bytes) {
+  const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = reinterpret_cast<uintptr_t>(data) / page * page;
+  madvise(reinterpret_cast<void*>(first), reinterpret_cast<uintptr_t>(data) + uintptr_t(bytes) - first, MADV_DONTNEED);
+}
+
 }  // namespace
 
 std::map<std::string, Slot> ModelBuilder::slots_of(Model& m) {
@@ -85,8 +97,7 @@ int64_t ModelBuilder::packed_row(const Config& c, const Slot& slot, int64_t row)
   return head * c.head_dim + (i % 2 ? c.rope_dim / 2 : 0) + i / 2;
 }
 
-ModelBuilder::ModelBuilder(const Config& config, int threads) : model_(std::make_shared<Model>()) {
-  set_threads(threads);
+ModelBuilder::ModelBuilder(const Config& config, int threads) : model_(std::make_shared<Model>()), threads_(threads) {
   config.check();
   model_->config = config;
   model_->layers.resize(size_t(config.n_layers));
@@ -94,12 +105,14 @@ ModelBuilder::ModelBuilder(const Config& config, int threads) : model_(std::make
   slots_ = slots_of(*model_);
 }
 
-void ModelBuilder::set_threads(int threads) {
+ThreadPool& ModelBuilder::pool() {
+  const int threads = threads_;
   if (!pool_ || pool_->size() != threads) pool_ = std::make_unique<ThreadPool>(threads);
+  return *pool_;
 }
 
 void ModelBuilder::add(const std::string& name, std::string_view format, int64_t rows, int64_t cols,
-                       std::span<const uint8_t> data, std::string_view store) {
+                       std::span<const uint8_t> data, std::string_view store, bool mapped) {
   PYRT_CHECK(model_, "tensor ", name, ": the model is built already");
   const auto found = slots_.find(name);
   PYRT_CHECK(found != slots_.end(), "tensor ", name, " has no place in this model");
@@ -120,27 +133,26 @@ void ModelBuilder::add(const std::string& name, std::string_view format, int64_t
     if (slot.vector)
       decode_vector(model_->config, *from, slot, data.data(), *slot.vector);
     else
-      pack(*from, *to, slot, data.data());
+      pack(*from, *to, slot, data, mapped);
   } catch (const Error& e) {
     throw Error(text("tensor ", name, ": ", e.what()));
   }
   slot.filled = true;
 }
 
-void ModelBuilder::pack(const Format& from, const Format& to, const Slot& slot, const uint8_t* data) {
+void ModelBuilder::pack(const Format& from, const Format& to, const Slot& slot, std::span<const uint8_t> data, bool mapped) {
   PackedMatrix& matrix = *slot.matrix;
-  const int64_t cols = slot.cols, panel_bytes = layout_info(to.layout).panel_bytes(cols);
-  const int64_t panels = (slot.rows + kPanel - 1) / kPanel;
-  uint8_t* packed = model_->arena.allocate(size_t(panels * panel_bytes));
+  const int64_t cols = slot.cols, row_bytes = from.row_bytes(cols), panel_bytes = layout_info(to.layout).panel_bytes(cols);
+  uint8_t* packed = model_->arena.allocate(size_t((slot.rows + kPanel - 1) / kPanel * panel_bytes));
   std::atomic<bool> finite{true};
-  pool_->run(int(panels), [&](int panel, int) {
+  const auto pack_panel = [&](int64_t panel) {
     const bool convert = &from != &to;
     Vector floats(convert ? size_t(cols) : 0);
     std::vector<uint8_t> converted(convert ? size_t(kPanel * to.row_bytes(cols)) : 0);
     const uint8_t* rows[kPanel] = {};
-    for (int lane = 0; lane < kPanel && panel * int64_t(kPanel) + lane < slot.rows; ++lane) {
-      const int64_t row = panel * int64_t(kPanel) + lane;
-      rows[lane] = data + (slot.rotated ? stored_row(model_->config, row) : row) * from.row_bytes(cols);
+    for (int lane = 0; lane < kPanel && panel * kPanel + lane < slot.rows; ++lane) {
+      const int64_t row = panel * kPanel + lane;
+      rows[lane] = data.data() + (slot.rotated ? stored_row(model_->config, row) : row) * row_bytes;
       if (!convert) continue;
       from.decode(rows[lane], cols, floats.data());
       uint8_t* encoded = converted.data() + lane * to.row_bytes(cols);
@@ -148,7 +160,15 @@ void ModelBuilder::pack(const Format& from, const Format& to, const Slot& slot, 
       rows[lane] = encoded;
     }
     if (!to.pack_panel(rows, cols, packed + panel * panel_bytes)) finite = false;
-  });
+  };
+  const int64_t slice = std::max<int64_t>(1, kSlice / (kPanel * row_bytes)) * kPanel;
+  for (int64_t row = 0; row < slot.rows; row += slice) {
+    if (cancel_) throw Cancelled();
+    const int64_t rows = std::min(slice, slot.rows - row);
+    pool().run(int((rows + kPanel - 1) / kPanel), [&](int task, int) { pack_panel(row / kPanel + task); });
+    if (mapped) drop_pages(data.data() + row * row_bytes, rows * row_bytes);
+    done_ += rows * row_bytes;
+  }
   PYRT_CHECK(finite, "it holds a value or a scale that is not finite");
   matrix = {to.layout, slot.rows, cols, panel_bytes, packed};
 }

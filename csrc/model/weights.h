@@ -1,6 +1,7 @@
 // A model's knobs and weights: immutable once built, shared by threads.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <span>
@@ -59,25 +60,34 @@ struct Slot {
 class ModelBuilder {
  public:
   ModelBuilder(const Config& config, int threads);
-  void set_threads(int threads);  // that pack from now on
 
-  // Packs a tensor. `store`: the type it is converted to first, empty for none. Error naming the tensor if the name is
-  // not one of this model's, comes twice, or has another shape, size or type than it must.
+  // Packs a tensor. `store`: the type it is converted to first, empty for none. `mapped`: the data lie in a read-only
+  // map of a file, whose pages are dropped as they are used up. Error naming the tensor if the name is not one of this
+  // model's, comes twice, or has another shape, size or type than it must.
   void add(const std::string& name, std::string_view format, int64_t rows, int64_t cols, std::span<const uint8_t> data,
-           std::string_view store);
+           std::string_view store, bool mapped = false);
   // Error naming the first tensor that is missing.
   std::shared_ptr<Model> build();
+
+  // Any thread may call these while another adds.
+  void set_threads(int threads) { threads_ = threads; }  // that pack from the next slice on
+  void cancel() { cancel_ = true; }                      // what is being added ends in Cancelled
+  int64_t done() const { return done_; }                 // bytes of the data that are packed
 
   static std::map<std::string, Slot> slots_of(Model& model);
   // Row of the packed matrix that holds row `row` of the stored tensor.
   static int64_t packed_row(const Config& config, const Slot& slot, int64_t row);
 
  private:
-  void pack(const Format& from, const Format& to, const Slot& slot, const uint8_t* data);
+  void pack(const Format& from, const Format& to, const Slot& slot, std::span<const uint8_t> data, bool mapped);
+  ThreadPool& pool();
 
   std::shared_ptr<Model> model_;
   std::map<std::string, Slot> slots_;
   std::unique_ptr<ThreadPool> pool_;
+  std::atomic<int> threads_;
+  std::atomic<bool> cancel_{false};
+  std::atomic<int64_t> done_{0};
 };
 
 }  // namespace pyrt

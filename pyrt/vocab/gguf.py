@@ -127,18 +127,28 @@ def _byte_level(keys: _Keys) -> Parts:
     pre = PRE_TOKENIZERS.get(name)
     if pre is None:
         raise UnsupportedModelError(f"{keys.where}: tokenizer.ggml.pre: {quoted(name)} is not supported")
+    vocabulary = _ids_of(keys)
+    rules = _merges(keys, vocabulary)
+    backend = _backend(keys, vocabulary, rules, ignore_merges=pre.whole_words)
+    backend.pre_tokenizer = pre.build()
+    backend.decoder = decoders.ByteLevel()
+    return _parts(keys, vocabulary, backend, Spelling(byte_level=True), add_bos=pre.add_bos)
+
+
+def _merges(keys: _Keys, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
+    """The rules that the file lists as "left right"."""
     merges = keys.strings("merges", 4 * MAX_TOKENS)
     # One cut of all of them is several times faster than a cut of each.
     halves = " ".join(merges).split(" ")
     if len(halves) != 2 * len(merges):
         bad = next(rule for rule in merges if rule.count(" ") != 1)
         raise keys.error("merges", f"{quoted(bad)} is no pair of tokens")
-    vocabulary = _ids_of(keys)
     rules = list(zip(halves[::2], halves[1::2], strict=True))
-    backend = _backend(keys, vocabulary, rules, ignore_merges=pre.whole_words)
-    backend.pre_tokenizer = pre.build()
-    backend.decoder = decoders.ByteLevel()
-    return _parts(keys, vocabulary, backend, Spelling(byte_level=True), add_bos=pre.add_bos)
+    # Checked here, because the library panics over a rule that makes no token.
+    if not all(map(vocabulary.__contains__, starmap(add, rules))):
+        bad = next(left + " " + right for left, right in rules if left + right not in vocabulary)
+        raise keys.error("merges", f"{quoted(bad)} does not make a token")
+    return rules
 
 
 def _sentence_piece(keys: _Keys) -> Parts:
@@ -190,10 +200,6 @@ def _backend(keys: _Keys, vocabulary: dict[str, int], merges: list[tuple[str, st
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.models import BPE
 
-    # Checked here, because the library panics over a rule that makes no token.
-    if not all(map(vocabulary.__contains__, starmap(add, merges))):
-        bad = next(rule for rule in merges if rule[0] + rule[1] not in vocabulary)
-        raise keys.error("merges", f"{quoted(' '.join(bad))} does not make a token")
     try:
         backend = Tokenizer(BPE(vocabulary, merges, **options))
     except Exception as error:  # the library has no narrower type

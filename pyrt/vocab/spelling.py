@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyrt.errors import UnsupportedModelError
 
@@ -30,8 +29,7 @@ def _byte_alphabet() -> dict[str, int]:
 BYTE_ALPHABET = _byte_alphabet()
 
 
-@dataclass(frozen=True)
-class Spelling:
+class Spelling(NamedTuple):
     """What stands in a token's name for which bytes.
 
     ``byte_level``: each character of BYTE_ALPHABET is a byte. ``replace``: pairs of text and what it stands

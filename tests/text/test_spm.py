@@ -44,16 +44,36 @@ def test_rules_mean_what_scores_mean(case):
         assert backend.encode(text).tokens == joined(text, rank), (pieces, text)
 
 
-def test_rules_of_a_large_vocabulary_are_all_cuts_by_score(monkeypatch):
-    monkeypatch.setattr("pyrt.vocab.spm._BATCH", 100)
+def test_a_piece_has_one_rule_the_last_join_of_its_own_text():
     chance = random.Random(0)
-    pieces = list({"".join(chance.choices("abcdé▁🦙", k=chance.randint(1, 9))) for _ in range(3000)})
-    known = set(pieces)
-    cuts = [(piece[:k], piece[k:]) for piece in pieces for k in range(1, len(piece))]
-    expected = [cut for cut in cuts if known >= set(cut)]
+    pieces = [*"abcdé▁🦙"]
+    pieces += {"".join(chance.choices("abcdé▁🦙", k=chance.randint(2, 6))) for _ in range(3000)}
+    chance.shuffle(pieces)
+    rank = {piece: i for i, piece in enumerate(pieces)}
+    expected = []
+    for piece in pieces:
+        others = {other: i for other, i in rank.items() if other != piece}
+        last = joined(piece, others)
+        if len(last) == 2:
+            expected.append(tuple(last))
     assert len(expected) > 1000
-    assert merges_by_score(pieces) == expected
+    rules = merges_by_score(pieces)
+    assert len({left + right for left, right in rules}) == len(rules)
+    assert [rule for rule in rules if rule in set(expected)] == expected
+    for left, right in set(rules) - set(expected):  # of a piece that has no other way to be cut
+        piece = left + right
+        cuts = [(piece[:k], piece[k:]) for k in range(1, len(piece))]
+        assert [cut for cut in cuts if {*cut} <= {*pieces}] == [(left, right)]
     assert merges_by_score([]) == []
+
+
+def test_a_long_piece_has_all_its_cuts_for_rules():
+    pieces = ["ab" * n for n in (1, 2, 4, 8, 16, 31, 32, 33, 64, 100)] + ["a", "b"]
+    long = [piece for piece in pieces if len(piece) > 64]
+    cuts = [(piece[:k], piece[k:]) for piece in long for k in range(1, len(piece))]
+    known = [cut for cut in cuts if {*cut} <= {*pieces}]
+    assert len(known) == 7
+    assert [rule for rule in merges_by_score(pieces) if "".join(rule) in long] == known
 
 
 PIECES = ["▁t", "he", "▁the", "in", "▁", "e", "t", "h", "a", "i", "n", "x", "▁▁", "▁a"]

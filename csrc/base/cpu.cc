@@ -127,7 +127,9 @@ void cpu_relax() { __asm__ volatile("pause" : : : "memory"); }
 int64_t stream_ahead() {
   uint32_t regs[4];
   const bool amd = cpuid(0, 0, regs) && regs[kEbx] == 0x68747541;  // "Auth" of AuthenticAMD
-  return amd ? 0 : 4096;
+  if (!amd) return 4096;
+  const bool zen4 = cpuid(7, 0, regs) && regs[kEbx] >> 16 & 1;  // AVX512F: the first of its generations that has it
+  return zen4 ? 0 : 3072;
 }
 
 #elif defined(__aarch64__)

@@ -6,16 +6,19 @@
 constexpr int kBlock = 32, kStep = 128, kStepBlocks = kStep / kBlock;
 
 struct KvF32 {
+  static constexpr int kBytes = 4;
   static F k(const uint8_t* block, int64_t, int64_t i, int h) { return f_load(reinterpret_cast<const float*>(block) + i * kBlock + h * kPanel); }
   static F v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return f_load(reinterpret_cast<const float*>(block) + (kBlock + t) * d + c); }
   static constexpr bool kScaled = false;
 };
 struct KvF16 {
+  static constexpr int kBytes = 2;
   static F k(const uint8_t* block, int64_t, int64_t i, int h) { return f_load_f16(block + (i * kBlock + h * kPanel) * 2); }
   static F v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return f_load_f16(block + (kBlock * d + t * d + c) * 2); }
   static constexpr bool kScaled = false;
 };
 struct KvInt8 {
+  static constexpr int kBytes = 1;
   static F k(const uint8_t* block, int64_t, int64_t i, int h) { return f_load_i8(block + i * kBlock + h * kPanel); }
   static F v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return f_load_i8(block + kBlock * d + t * d + c); }
   static constexpr bool kScaled = true;
@@ -26,9 +29,17 @@ struct KvInt8 {
 // The blocks of one step that any row sees.
 struct AttnStep {
   const uint8_t* blocks[kStepBlocks];
-  int64_t start;  // position of the first key
-  int n;          // blocks
+  const uint8_t* next[kStepBlocks];  // those that come after, as many as are known; else these again
+  int64_t start;                     // position of the first key
+  int n;                             // blocks
 };
+
+// Rows up to which a step waits for memory more than it computes.
+constexpr int kFewRows = 4;
+
+template <int kBytes> inline void prefetch_bytes(const uint8_t* p) {
+  for (int b = 0; b < kBytes; b += 64) prefetch(p + b);
+}
 
 // How many vectors, of sixteen keys or channels each, are summed at once for so many rows.
 constexpr int attn_width(int rows) {
@@ -67,6 +78,8 @@ inline void scores(const AttnStep& step, const float* q, int64_t d, int from, in
     for (int w = 0; w < kWidth; w += 2) blocks[w / 2] = step.blocks[(from + w) / 2];
     const int half = from % 2;  // 0 unless kWidth is 1
     for (int64_t i = 0; i < d; ++i) {
+      if constexpr (kRows <= kFewRows && kWidth > 1)
+        for (int b = 0; b < kWidth / 2; ++b) prefetch_bytes<kBlock * Kv::kBytes>(blocks[b] + (d + i) * kBlock * Kv::kBytes);  // V
       outer_product<kRows, kWidth>([&](int r) { return f_set(q[r * d + i]); },
                                    [&](int w) { return Kv::k(blocks[w / 2], d, i, half + w % 2); }, s);
     }
@@ -126,7 +139,9 @@ inline void weigh(const AttnStep& step, int low, int high, const float (*p)[kSte
     for (int t = low; t < high;) {
       const uint8_t* block = step.blocks[t / kBlock];
       const int past = (t / kBlock + 1) * kBlock < high ? (t / kBlock + 1) * kBlock : high;
+      const uint8_t* next = step.next[t / kBlock];
       for (; t < past; ++t) {
+        if constexpr (kRows <= kFewRows) prefetch_bytes<kWidth * kPanel * Kv::kBytes>(next + ((t % kBlock) * d + c) * Kv::kBytes);  // K
         outer_product<kRows, kWidth>([&](int r) { return f_set(p[r][t]); },
                                      [&](int w) { return Kv::v(block, d, t % kBlock, c + w * kPanel); }, sum);
       }
@@ -164,8 +179,12 @@ void attention(const pyrt_attn* a) {
   int64_t first = 0, next;
   for (int64_t b = a->block0; b < a->block1; b = next) {
     next = (b / kStepBlocks + 1) * kStepBlocks < a->block1 ? (b / kStepBlocks + 1) * kStepBlocks : a->block1;
-    AttnStep step = {{}, b * kBlock, int(next - b)};
-    for (int i = 0; i < step.n; ++i) step.blocks[i] = static_cast<const uint8_t*>(a->blocks[b - a->block0 + i]);
+    AttnStep step = {{}, {}, b * kBlock, int(next - b)};
+    for (int i = 0; i < step.n; ++i) {
+      const int64_t at = b - a->block0 + i, after = at + step.n < a->block1 - a->block0 ? at + step.n : at;
+      step.blocks[i] = static_cast<const uint8_t*>(a->blocks[at]);
+      step.next[i] = static_cast<const uint8_t*>(a->blocks[after]);
+    }
     while (first < a->rows && a->end[first] <= step.start) ++first;
     int64_t last = a->rows;
     while (last > first && a->begin[last - 1] >= next * kBlock) --last;

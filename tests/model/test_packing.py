@@ -1,0 +1,76 @@
+"""Packing beside something else: what is done, cancelling, and the same bits for any number of threads."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference.stored import store
+from reference.tiny import tiny
+from reference.to_gguf import as_type, write_gguf
+
+import pyrt
+from pyrt import _core, loading
+
+
+def test_done_counts_the_bytes_of_matrices() -> None:
+    knobs, tensors = tiny("llama")
+    builder = _core.ModelBuilder(knobs, 1)
+    for done, rows in ((0, 0), (tensors["embed"].nbytes, 1)):
+        assert builder.done == done
+        if not rows:
+            builder.add("embed", "F32", *tensors["embed"].shape, tensors["embed"])
+
+
+def test_cancelled_packing_ends_at_once() -> None:
+    knobs, tensors = tiny("llama")
+    builder = _core.ModelBuilder(knobs, 2)
+    builder.cancel()
+    with pytest.raises(_core.Cancelled):
+        builder.add("embed", "F32", *tensors["embed"].shape, tensors["embed"])
+
+
+@pytest.mark.parametrize("form", ["F32", "Q8_0"])
+def test_slices_and_threads_leave_no_trace(form: str) -> None:
+    """A matrix of several slices, packed while the number of threads changes, decodes to what was stored."""
+    knobs, tensors = tiny("llama", n_vocab=20_011, d_model=256, d_ff=512, head_dim=64)
+    stored = store((knobs, tensors), form)
+    builder = _core.ModelBuilder(knobs, 1)
+    packed = threading.Event()
+
+    def change_threads() -> None:
+        for threads in itertools.cycle((1, 3, 2)):
+            builder.set_threads(threads)
+            if packed.wait(0.001):
+                return
+
+    changes = threading.Thread(target=change_threads)
+    changes.start()
+    try:
+        for name, (kind, data, means) in stored.items():
+            rows, cols = means.shape if means.ndim == 2 else (1, means.size)
+            builder.add(name, kind, rows, cols, data)
+    finally:
+        packed.set()
+        changes.join()
+    model = builder.build()
+    means = stored["embed"].means
+    for row in {*range(0, 20_011, 97), *range(7_600, 7_800), *range(20_000, 20_011)}:
+        np.testing.assert_array_equal(model.row("embed", row), means[row])
+
+
+def test_an_interrupt_beside_packing_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loading, "_parts", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pyrt.load(path)
+    assert "pyrt-load" not in {thread.name for thread in threading.enumerate()}

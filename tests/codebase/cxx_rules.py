@@ -8,7 +8,7 @@ from pathlib import Path
 from codebase.scan import code, includes
 from codebase.tree import Complaints, Tree, cxx, lines_with
 
-LAYERS = ["base", "formats", "packed", "kernels", "nn", "model", "text", "bind"]
+LAYERS = ["base", "text", "formats", "packed", "kernels", "nn", "model", "bind"]
 
 
 def includes_go_one_way(tree: Tree) -> Complaints:

@@ -140,14 +140,17 @@ class _Packing:
         """Wait for the rest, with all threads. Raises what went wrong."""
         self._builder.set_threads(self._threads)
         while self._thread.is_alive():
-            self._thread.join(_PROGRESS_SECONDS if on_progress else None)
             if on_progress:
                 on_progress("load", min(self._builder.done, self._total), self._total)
+            self._thread.join(_PROGRESS_SECONDS if on_progress else None)
         if isinstance(self._error, _core.Error):  # it names the tensor
             raise ModelFormatError(f"{self._path}: {self._error}") from self._error
         if self._error is not None:
             raise self._error
-        return self._builder.build()
+        model = self._builder.build()
+        if on_progress:
+            on_progress("load", self._total, self._total)
+        return model
 
     def _run(self) -> None:
         try:

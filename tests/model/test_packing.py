@@ -14,6 +14,8 @@ from reference.to_gguf import as_type, write_gguf
 
 import pyrt
 from pyrt import _core, loading
+from pyrt.config import read_config
+from pyrt.gguf import open_gguf
 
 
 def test_done_counts_the_bytes_of_matrices() -> None:
@@ -74,3 +76,18 @@ def test_an_interrupt_beside_packing_leaves_no_thread(
     with pytest.raises(KeyboardInterrupt):
         pyrt.load(path)
     assert "pyrt-load" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["while packing", "when it is over"])
+def test_progress_ends_at_the_whole(late: bool, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+    seen: list[tuple[str, int, int]] = []
+    with open_gguf(path) as source, loading._Packing(source, read_config(source), "auto", 2) as packing:
+        if late:
+            packing._thread.join()
+        packing.finish(lambda *progress: seen.append(progress))
+    stages, done, totals = zip(*seen, strict=True)
+    assert {*stages} == {"load"}
+    assert len({*totals}) == 1
+    assert list(done) == sorted(done)
+    assert done[-1] == totals[-1] > 0

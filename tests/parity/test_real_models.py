@@ -54,7 +54,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     with open_gguf(path) as source:
         config = read_config(source)
         means = {}
-        for name, form, rows, cols, data in map_weights(source, config):
+        for name, form, rows, cols, data, _ in map_weights(source, config):
             values = quants.dequantize(form, data)
             means[name] = values if rows == 1 else values.reshape(rows, cols)
     exact = Transformer(config.knobs, means).logits(np.array(ids))

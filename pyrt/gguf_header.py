@@ -73,8 +73,6 @@ class Texts(NamedTuple):
     """An array of strings that was checked but not decoded; ``lengths_at`` tells where each length stands."""
 
     lengths_at: np.ndarray
-    start: int
-    end: int
 
 
 class Numbers(NamedTuple):
@@ -201,7 +199,7 @@ class _Walk:
         if pos - start > MAX_VALUE_BYTES:
             raise self.error(field, f"{pos - start} bytes are above the limit of {MAX_VALUE_BYTES}")
         self.pos = pos
-        return Texts(lengths_at, start, pos)
+        return Texts(lengths_at)
 
     def numbers(self, field: str, dtype: np.dtype[Any], count: int) -> Numbers:
         nbytes = count * dtype.itemsize

@@ -126,23 +126,30 @@ class _Packing:
         # Until `finish`, a core is left to what runs beside it.
         self._builder = _core.ModelBuilder(config.knobs, max(1, self._threads - 1))
         self._error: BaseException | None = None
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pyrt-load")
 
     def __enter__(self) -> _Packing:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # an interrupt, which may leave a thread that has begun
+            self._builder.cancel()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self._builder.cancel()
         self._thread.join()
+        self._error = None  # its traceback leads back here, so that only the collector would free the weights
 
     def finish(self, on_progress: Progress | None) -> _core.Model:
         """Wait for the rest, with all threads. Raises what went wrong."""
         self._builder.set_threads(self._threads)
-        while self._thread.is_alive():
+        # Not by join, which takes a thread for ended if an interrupt cuts it short (CPython 3.11).
+        while not self._over.is_set():
             if on_progress:
                 on_progress("load", min(self._builder.done, self._total), self._total)
-            self._thread.join(_PROGRESS_SECONDS if on_progress else None)
+            self._over.wait(_PROGRESS_SECONDS if on_progress else None)
         if isinstance(self._error, _core.Error):  # it names the tensor
             raise ModelFormatError(f"{self._path}: {self._error}") from self._error
         if self._error is not None:
@@ -158,6 +165,8 @@ class _Packing:
                 self._builder.add_all([(*t[:5], store(t, self._dtype), t.mapped) for t in tensors])
         except BaseException as error:
             self._error = error
+        finally:
+            self._over.set()
 
 
 def check(given: Mapping[str, Any]) -> None:

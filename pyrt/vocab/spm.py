@@ -10,7 +10,7 @@ depend on its surroundings. So wherever the piece is about to be joined, it is j
 joining its own text finds. Long pieces have all their cuts for rules instead: the others never come to pass.
 Only pieces of equal score, which no training gives, go by their order instead of leftmost.
 
-Half as many rules as there are cuts halve what the tokenizer of a large vocabulary takes to build.
+All cuts would be twice as many rules (513,511 for 236,246 with Gemma 3) for the library to store.
 """
 
 from __future__ import annotations

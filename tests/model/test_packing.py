@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import signal
 import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +19,17 @@ from reference.to_gguf import as_type, write_gguf
 
 import pyrt
 from pyrt import _core, loading
-from pyrt.config import read_config
+from pyrt.config import ModelConfig, read_config
 from pyrt.gguf import open_gguf
+from pyrt.weights import Source, WeightTensor
 
 
 def test_done_counts_the_bytes_of_matrices() -> None:
     knobs, tensors = tiny("llama")
     builder = _core.ModelBuilder(knobs, 1)
-    for done, rows in ((0, 0), (tensors["embed"].nbytes, 1)):
-        assert builder.done == done
-        if not rows:
-            builder.add("embed", "F32", *tensors["embed"].shape, tensors["embed"])
+    assert builder.done == 0
+    builder.add("embed", "F32", *tensors["embed"].shape, tensors["embed"])
+    assert builder.done == tensors["embed"].nbytes
 
 
 def test_cancelled_packing_ends_at_once() -> None:
@@ -64,6 +69,17 @@ def test_slices_and_threads_leave_no_trace(form: str) -> None:
         np.testing.assert_array_equal(model.row("embed", row), means[row])
 
 
+def slowly(map_weights: Callable[..., Iterator[WeightTensor]]) -> Callable[..., Iterator[WeightTensor]]:
+    """The same tensors, but not before the block beside which they are packed can have ended."""
+
+    def later(source: Source, config: ModelConfig) -> Iterator[WeightTensor]:
+        tensors = map_weights(source, config)
+        time.sleep(0.3)
+        yield from tensors
+
+    return later
+
+
 def test_an_interrupt_beside_packing_leaves_no_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,10 +88,68 @@ def test_an_interrupt_beside_packing_leaves_no_thread(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(loading, "map_weights", slowly(loading.map_weights))
     monkeypatch.setattr(loading, "_parts", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pyrt.load(path)
     assert "pyrt-load" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_interrupt_at_the_end_waits_for_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the wait in `finish`, by a signal, as Ctrl-C does it."""
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+    monkeypatch.setattr(loading, "map_weights", slowly(loading.map_weights))
+    with open_gguf(path) as source:
+
+        def interrupted() -> None:
+            main = threading.get_ident()
+            with loading._Packing(source, read_config(source), "auto", 2) as packing:
+                threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT]).start()
+                packing.finish(None)
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    assert "pyrt-load" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_start_that_is_interrupted_cancels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+    monkeypatch.setattr(loading, "map_weights", slowly(loading.map_weights))
+    with open_gguf(path) as source:
+        packing = loading._Packing(source, read_config(source), "auto", 2)
+        start, thread = packing._thread.start, packing._thread
+
+        def interrupted() -> None:
+            start()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            packing.__enter__()
+        thread.join()
+    assert packing._builder.done == 0
+    assert isinstance(packing._error, _core.Cancelled)
+
+
+def test_a_cancelled_load_frees_the_weights_without_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+    monkeypatch.setattr(loading, "map_weights", slowly(loading.map_weights))
+    gc.collect()
+    gc.disable()
+    try:
+        with open_gguf(path) as source:
+            packing = loading._Packing(source, read_config(source), "auto", 2)
+        alive = weakref.ref(packing)
+        with packing:
+            pass
+        del packing
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["while packing", "when it is over"])

@@ -41,6 +41,12 @@ def strings(file: Any, offsets: NDArray[np.int64]) -> list[str]:
 def piece_merges(pieces: list[str]) -> list[tuple[str, str]]:
     """Rules (left, right) that make pieces, best first, as `pyrt.vocab.spm` tells."""
 
+def listed_merges(pieces: list[str], rules: list[str]) -> list[tuple[str, str]]:
+    """The rules, listed as "left right", as pairs of pieces.
+
+    They end before the first that is no two pieces with a space between or that makes no piece.
+    """
+
 def read_bandwidth(megabytes: float, threads: int = 0, seconds: float = 0.3) -> float:
     """GB/s that ``threads`` threads read from a buffer of that size."""
 

@@ -49,28 +49,50 @@ py::list strings(const py::buffer& file, const Array<int64_t>& offsets) {
   return all;
 }
 
-py::list piece_merges(const py::list& pieces) {
-  std::vector<size_t> ends;
-  std::u32string text;
-  for (const py::handle piece : pieces) {
-    if (!PyUnicode_Check(piece.ptr())) throw py::type_error("a piece is no string");
-    const int kind = PyUnicode_KIND(piece.ptr());
-    const void* data = PyUnicode_DATA(piece.ptr());
-    for (py::ssize_t i = 0; i < PyUnicode_GET_LENGTH(piece.ptr()); ++i) text.push_back(PyUnicode_READ(kind, data, i));
-    ends.push_back(text.size());
+// The strings of a list, in characters.
+class Texts {
+ public:
+  explicit Texts(const py::list& strings) {
+    std::vector<size_t> ends;
+    for (const py::handle string : strings) {
+      if (!PyUnicode_Check(string.ptr())) throw py::type_error("a list of strings holds something else");
+      const int kind = PyUnicode_KIND(string.ptr());
+      const void* data = PyUnicode_DATA(string.ptr());
+      for (py::ssize_t i = 0; i < PyUnicode_GET_LENGTH(string.ptr()); ++i) all_.push_back(PyUnicode_READ(kind, data, i));
+      ends.push_back(all_.size());
+    }
+    for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++])
+      views_.push_back(std::u32string_view(all_).substr(begin, ends[i] - begin));
   }
-  std::vector<std::u32string_view> views;
-  for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++])
-    views.push_back(std::u32string_view(text).substr(begin, ends[i] - begin));
+  Texts(const Texts&) = delete;
+
+  std::span<const std::u32string_view> views() const { return views_; }
+
+ private:
+  std::u32string all_;
+  std::vector<std::u32string_view> views_;
+};
+
+py::list pairs(const std::vector<Merge>& merges, const py::list& pieces) {
+  py::list all(merges.size());
+  for (size_t i = 0; i < merges.size(); ++i)
+    all[i] = owned(PyTuple_Pack(2, pieces[size_t(merges[i].left)].ptr(), pieces[size_t(merges[i].right)].ptr()));
+  return all;
+}
+
+py::list piece_merges(const py::list& pieces) {
+  const Texts texts(pieces);
   std::vector<Merge> found;
   {
     py::gil_scoped_release release;
-    found = merges_of(views);
+    found = merges_of(texts.views());
   }
-  py::list all(found.size());
-  for (size_t i = 0; i < found.size(); ++i)
-    all[i] = owned(PyTuple_Pack(2, pieces[size_t(found[i].left)].ptr(), pieces[size_t(found[i].right)].ptr()));
-  return all;
+  return pairs(found, pieces);
+}
+
+py::list listed_merges(const py::list& pieces, const py::list& rules) {
+  const Texts texts(pieces), rule_texts(rules);
+  return pairs(merges_listed(texts.views(), rule_texts.views()), pieces);
 }
 
 }  // namespace
@@ -80,6 +102,8 @@ void bind_text(py::module_& m) {
         "Where each of `count` strings of GGUF from `start` on begins, and where the last ends (-1: beyond the file).");
   m.def("strings", strings, py::arg("file"), py::arg("offsets"), "The strings of GGUF that begin there; UnicodeDecodeError.");
   m.def("piece_merges", piece_merges, py::arg("pieces"), "Rules (left, right) that make pieces which are joined best first.");
+  m.def("listed_merges", listed_merges, py::arg("pieces"), py::arg("rules"),
+        "Rules (left, right) listed as \"left right\"; ends before the first that is no two pieces or does not make one.");
 }
 
 }  // namespace pyrt::bind

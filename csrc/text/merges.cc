@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 
 namespace pyrt {
 namespace {
@@ -117,6 +118,25 @@ std::vector<Merge> merges_of(std::span<const std::u32string_view> pieces) {
     } else {
       merges.insert(merges.end(), cuts.begin(), cuts.end());
     }
+  }
+  return merges;
+}
+
+std::vector<Merge> merges_listed(std::span<const std::u32string_view> pieces, std::span<const std::u32string_view> rules) {
+  const Table table(pieces);
+  Text text(table);
+  std::vector<Merge> merges;
+  std::u32string joined;
+  for (const std::u32string_view rule : rules) {
+    const size_t space = rule.find(U' ');
+    if (space == rule.npos || rule.find(U' ', space + 1) != rule.npos) break;
+    joined.assign(rule.substr(0, space)).append(rule.substr(space + 1));
+    text.set(joined);
+    const int32_t whole = text.piece(0, joined.size()), left = text.piece(0, space), right = text.piece(space, joined.size());
+    if (std::min({whole, left, right}) < 0 || pieces[size_t(whole)] != joined || pieces[size_t(left)] != rule.substr(0, space) ||
+        pieces[size_t(right)] != rule.substr(space + 1))
+      break;
+    merges.push_back({left, right});
   }
   return merges;
 }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import starmap
-from operator import add
 from typing import Any
 
 import numpy as np
 
+from pyrt import _core
 from pyrt.errors import ModelFormatError, UnsupportedModelError
 from pyrt.tensors import quoted
 from pyrt.vocab import Parts
@@ -138,16 +137,15 @@ def _byte_level(keys: _Keys) -> Parts:
 def _merges(keys: _Keys, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
     """The rules that the file lists as "left right"."""
     merges = keys.strings("merges", 4 * MAX_TOKENS)
-    # One cut of all of them is several times faster than a cut of each.
-    halves = " ".join(merges).split(" ")
-    if len(halves) != 2 * len(merges):
-        bad = next(rule for rule in merges if rule.count(" ") != 1)
-        raise keys.error("merges", f"{quoted(bad)} is no pair of tokens")
-    rules = list(zip(halves[::2], halves[1::2], strict=True))
-    # Checked here, because the library panics over a rule that makes no token.
-    if not all(map(vocabulary.__contains__, starmap(add, rules))):
-        bad = next(left + " " + right for left, right in rules if left + right not in vocabulary)
-        raise keys.error("merges", f"{quoted(bad)} does not make a token")
+    rules = _core.listed_merges(keys.tokens, merges)
+    if len(rules) < len(merges):  # checked here, because the library panics over a rule that makes no token
+        bad = merges[len(rules)]
+        parts = bad.split(" ")
+        if len(parts) != 2:
+            raise keys.error("merges", f"{quoted(bad)} is no pair of tokens")
+        missing = next((part for part in parts if part not in vocabulary), None)
+        reason = "does not make a token" if missing is None else f"holds {quoted(missing)}, which is no token"
+        raise keys.error("merges", f"{quoted(bad)} {reason}")
     return rules
 
 

@@ -4,25 +4,26 @@
 #pragma once
 
 constexpr int kBlock = 32, kStep = 128, kStepBlocks = kStep / kBlock;
+constexpr int kLanes = kPanel / kParts, kBlockParts = kBlock / kLanes;  // of a part; parts of a block's keys
 
 struct KvF32 {
   static constexpr int kBytes = 4;
-  static F k(const uint8_t* block, int64_t, int64_t i, int h) { return f_load(reinterpret_cast<const float*>(block) + i * kBlock + h * kPanel); }
-  static F v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return f_load(reinterpret_cast<const float*>(block) + (kBlock + t) * d + c); }
+  static P k(const uint8_t* block, int64_t i, int key) { return p_load(reinterpret_cast<const float*>(block) + i * kBlock + key); }
+  static P v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return p_load(reinterpret_cast<const float*>(block) + (kBlock + t) * d + c); }
   static constexpr bool kScaled = false;
 };
 struct KvF16 {
   static constexpr int kBytes = 2;
-  static F k(const uint8_t* block, int64_t, int64_t i, int h) { return f_load_f16(block + (i * kBlock + h * kPanel) * 2); }
-  static F v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return f_load_f16(block + (kBlock * d + t * d + c) * 2); }
+  static P k(const uint8_t* block, int64_t i, int key) { return p_load_f16(block + (i * kBlock + key) * 2); }
+  static P v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return p_load_f16(block + (kBlock * d + t * d + c) * 2); }
   static constexpr bool kScaled = false;
 };
 struct KvInt8 {
   static constexpr int kBytes = 1;
-  static F k(const uint8_t* block, int64_t, int64_t i, int h) { return f_load_i8(block + i * kBlock + h * kPanel); }
-  static F v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return f_load_i8(block + kBlock * d + t * d + c); }
+  static P k(const uint8_t* block, int64_t i, int key) { return p_load_i8(block + i * kBlock + key); }
+  static P v(const uint8_t* block, int64_t d, int64_t t, int64_t c) { return p_load_i8(block + kBlock * d + t * d + c); }
   static constexpr bool kScaled = true;
-  static F k_scale(const uint8_t* block, int64_t d, int h) { return f_load(reinterpret_cast<const float*>(block + 2 * kBlock * d) + h * kPanel); }
+  static P k_scale(const uint8_t* block, int64_t d, int key) { return p_load(reinterpret_cast<const float*>(block + 2 * kBlock * d) + key); }
   static F v_scale(const uint8_t* block, int64_t d, int h) { return f_load(reinterpret_cast<const float*>(block + 2 * kBlock * d) + kBlock + h * kPanel); }
 };
 
@@ -41,57 +42,58 @@ template <int kBytes> inline void prefetch_bytes(const uint8_t* p) {
   for (int b = 0; b < kBytes; b += 64) prefetch(p + b);
 }
 
-// How many vectors, of sixteen keys or channels each, are summed at once for so many rows.
+// How many parts, of kLanes keys or channels each, are summed at once for so many rows.
 constexpr int attn_width(int rows) {
-  int width = kStep / kPanel;
+  int width = kStep / kLanes;
   while (width > 1 && rows * width > kAttnSums) width /= 2;
   return width;
 }
 
 // sum[r][w] += x(r) * y(w), with the fewer factors in registers.
 template <int kRows, int kWidth, class X, class Y>
-__attribute__((always_inline)) inline void outer_product(const X& x, const Y& y, F (*sum)[kWidth]) {
+__attribute__((always_inline)) inline void outer_product(const X& x, const Y& y, P (*sum)[kWidth]) {
   if constexpr (kRows <= kWidth) {
-    F kept[kRows];
+    P kept[kRows];
     each<kRows>([&](auto r) { kept[r.value] = x(r.value); });
     each<kWidth>([&](auto w) {
-      const F f = y(w.value);
-      each<kRows>([&](auto r) { sum[r.value][w.value] = f_fma(kept[r.value], f, sum[r.value][w.value]); });
+      const P f = y(w.value);
+      each<kRows>([&](auto r) { sum[r.value][w.value] = p_fma(kept[r.value], f, sum[r.value][w.value]); });
     });
   } else {
-    F kept[kWidth];
+    P kept[kWidth];
     each<kWidth>([&](auto w) { kept[w.value] = y(w.value); });
     each<kRows>([&](auto r) {
-      const F f = x(r.value);
-      each<kWidth>([&](auto w) { sum[r.value][w.value] = f_fma(f, kept[w.value], sum[r.value][w.value]); });
+      const P f = x(r.value);
+      each<kWidth>([&](auto w) { sum[r.value][w.value] = p_fma(f, kept[w.value], sum[r.value][w.value]); });
     });
   }
 }
 
-// Scores of kRows rows against the vectors [from, n) of sixteen keys, into p.
+// Scores of kRows rows against the parts [from, n) of the step's keys, into p.
 template <class Kv, int kRows, int kWidth = attn_width(kRows)>
 inline void scores(const AttnStep& step, const float* q, int64_t d, int from, int n, float (*p)[kStep]) {
+  constexpr int kBlocks = (kWidth + kBlockParts - 1) / kBlockParts;
   for (; from + kWidth <= n; from += kWidth) {
-    F s[kRows][kWidth];
-    each<kRows>([&](auto r) { each<kWidth>([&](auto w) { s[r.value][w.value] = f_zero(); }); });
-    const uint8_t* blocks[(kWidth + 1) / 2];
-    for (int w = 0; w < kWidth; w += 2) blocks[w / 2] = step.blocks[(from + w) / 2];
-    const int half = from % 2;  // 0 unless kWidth is 1
+    P s[kRows][kWidth];
+    each<kRows>([&](auto r) { each<kWidth>([&](auto w) { s[r.value][w.value] = p_set(0.0f); }); });
+    const uint8_t* blocks[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) blocks[b] = step.blocks[from / kBlockParts + b];
+    const int first = from % kBlockParts;  // 0 where whole blocks are taken
     for (int64_t i = 0; i < d; ++i) {
-      if constexpr (kRows <= kFewRows && kWidth > 1)
-        for (int b = 0; b < kWidth / 2; ++b) prefetch_bytes<kBlock * Kv::kBytes>(blocks[b] + (d + i) * kBlock * Kv::kBytes);  // V
-      outer_product<kRows, kWidth>([&](int r) { return f_set(q[r * d + i]); },
-                                   [&](int w) { return Kv::k(blocks[w / 2], d, i, half + w % 2); }, s);
+      if (kRows <= kFewRows && first == 0)
+        for (int b = 0; b < kBlocks; ++b) prefetch_bytes<kBlock * Kv::kBytes>(blocks[b] + (d + i) * kBlock * Kv::kBytes);  // V
+      outer_product<kRows, kWidth>([&](int r) { return p_set(q[r * d + i]); },
+                                   [&](int w) { return Kv::k(blocks[w / kBlockParts], i, (first + w % kBlockParts) * kLanes); }, s);
     }
     each<kWidth>([&](auto w) {
       each<kRows>([&](auto r) {
-        F& sum = s[r.value][w.value];
-        if constexpr (Kv::kScaled) sum = f_mul(sum, Kv::k_scale(blocks[w.value / 2], d, half + w.value % 2));
-        f_store(p[r.value] + (from + w.value) * kPanel, sum);
+        P& sum = s[r.value][w.value];
+        if constexpr (Kv::kScaled) sum = p_mul(sum, Kv::k_scale(blocks[w.value / kBlockParts], d, (first + w.value % kBlockParts) * kLanes));
+        p_store(p[r.value] + (from + w.value) * kLanes, sum);
       });
     });
   }
-  if constexpr (kWidth > 2) scores<Kv, kRows, kWidth / 2>(step, q, d, from, n, p);
+  if constexpr (kWidth > kBlockParts) scores<Kv, kRows, kWidth / 2>(step, q, d, from, n, p);
 }
 
 // Scores become weights; m and l move on. Returns what the row's o has to be multiplied with.
@@ -129,11 +131,11 @@ inline float soften(const pyrt_attn* a, int64_t r, const AttnStep& step, float* 
 // o = o * alpha + p V for the keys [low, high) of the step and the channels from c on.
 template <class Kv, int kRows, int kWidth = attn_width(kRows)>
 inline void weigh(const AttnStep& step, int low, int high, const float (*p)[kStep], const float* alpha, int64_t d, int64_t c, float* o) {
-  for (; c + kWidth * kPanel <= d; c += kWidth * kPanel) {
-    F sum[kRows][kWidth];
+  for (; c + kWidth * kLanes <= d; c += kWidth * kLanes) {
+    P sum[kRows][kWidth];
     each<kRows>([&](auto r) {
       each<kWidth>([&](auto w) {
-        sum[r.value][w.value] = f_mul(f_load(o + r.value * d + c + w.value * kPanel), f_set(alpha[r.value]));
+        sum[r.value][w.value] = p_mul(p_load(o + r.value * d + c + w.value * kLanes), p_set(alpha[r.value]));
       });
     });
     for (int t = low; t < high;) {
@@ -141,14 +143,14 @@ inline void weigh(const AttnStep& step, int low, int high, const float (*p)[kSte
       const int past = (t / kBlock + 1) * kBlock < high ? (t / kBlock + 1) * kBlock : high;
       const uint8_t* next = step.next[t / kBlock];
       for (; t < past; ++t) {
-        if constexpr (kRows <= kFewRows) prefetch_bytes<kWidth * kPanel * Kv::kBytes>(next + ((t % kBlock) * d + c) * Kv::kBytes);  // K
-        outer_product<kRows, kWidth>([&](int r) { return f_set(p[r][t]); },
-                                     [&](int w) { return Kv::v(block, d, t % kBlock, c + w * kPanel); }, sum);
+        if constexpr (kRows <= kFewRows) prefetch_bytes<kWidth * kLanes * Kv::kBytes>(next + ((t % kBlock) * d + c) * Kv::kBytes);  // K
+        outer_product<kRows, kWidth>([&](int r) { return p_set(p[r][t]); },
+                                     [&](int w) { return Kv::v(block, d, t % kBlock, c + w * kLanes); }, sum);
       }
     }
     // -0 becomes 0, so that it does not matter how many masked keys, of weight 0, were passed.
     each<kRows>([&](auto r) {
-      each<kWidth>([&](auto w) { f_store(o + r.value * d + c + w.value * kPanel, f_add(sum[r.value][w.value], f_zero())); });
+      each<kWidth>([&](auto w) { p_store(o + r.value * d + c + w.value * kLanes, p_add(sum[r.value][w.value], p_set(0.0f))); });
     });
   }
   if constexpr (kWidth > 1) weigh<Kv, kRows, kWidth / 2>(step, low, high, p, alpha, d, c, o);
@@ -160,7 +162,7 @@ inline void attend(const pyrt_attn* a, const AttnStep& step, int64_t r, int64_t 
   for (; r + kRows <= last; r += kRows) {
     alignas(64) float p[kRows][kStep];
     float alpha[kRows];
-    scores<Kv, kRows>(step, a->q + r * a->d, a->d, 0, step.n * 2, p);
+    scores<Kv, kRows>(step, a->q + r * a->d, a->d, 0, step.n * kBlockParts, p);
     for (int i = 0; i < kRows; ++i) alpha[i] = soften<Kv>(a, r + i, step, p[i]);
     const int64_t low = a->begin[r] - step.start, high = a->end[r + kRows - 1] - step.start;
     const int past = step.n * kBlock;

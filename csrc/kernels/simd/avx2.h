@@ -5,7 +5,7 @@
 
 namespace {
 
-constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
+constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 12;
 // Unpacking five or six bits pays for a copy of the codes that many rows read; four and eight are unpacked again by each four.
 template <class L> constexpr int kGemmRows = L::kBits == 5 || L::kBits == 6 ? 16 : 4;
 template <int kBits> constexpr int kDotRows = 4;

@@ -121,3 +121,5 @@ template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const
 inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace
+
+#include "kernels/simd/whole.h"

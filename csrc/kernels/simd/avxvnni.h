@@ -5,7 +5,7 @@
 
 namespace {
 
-constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
+constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 12;
 template <class L> constexpr int kGemmRows = 16;
 template <int kBits> constexpr int kDotRows = 4;
 

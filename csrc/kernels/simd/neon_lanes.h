@@ -10,7 +10,7 @@
 namespace {
 
 template <class L> constexpr int kGemmRows = 8;
-constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 6;
+constexpr int kFloatRows = 4, kFloatSums = 4, kAttnRows = 6, kAttnSums = 24;
 
 struct F { float32x4_t v[4]; };
 struct I { int32x4_t v[4]; };
@@ -100,6 +100,22 @@ inline F f_load_u8(const void* p) {
            vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(high)))}};
 }
 inline void f_store_f16(uint16_t* p, F a) { EACH vst1_u16(p + 4 * h, vreinterpret_u16_f16(vcvt_f16_f32(a.v[h]))); }
+
+// One of the four registers, for loops that keep as many sums as there are registers.
+using P = float32x4_t;
+constexpr int kParts = 4;
+inline P p_set(float x) { return vdupq_n_f32(x); }
+inline P p_add(P a, P b) { return vaddq_f32(a, b); }
+inline P p_mul(P a, P b) { return vmulq_f32(a, b); }
+inline P p_fma(P a, P b, P c) { return vfmaq_f32(c, a, b); }
+inline P p_load(const float* p) { return vld1q_f32(p); }
+inline P p_load_f16(const void* p) { return vcvt_f32_f16(vreinterpret_f16_u8(load_8(p, 0))); }
+inline P p_load_i8(const void* p) {
+  uint32_t four;
+  __builtin_memcpy(&four, p, 4);
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four)))));
+}
+inline void p_store(float* p, P a) { vst1q_f32(p, a); }
 
 inline B b_load(const uint8_t* p) { B r; EACH r.v[h] = vld1q_u8(p + 16 * h); return r; }
 inline void b_store(uint8_t* p, B a) { EACH vst1q_u8(p + 16 * h, a.v[h]); }

@@ -8,7 +8,7 @@
 namespace {
 
 // Rows of activations that a tile of layout L takes at once, and of those the ones whose integer sums are in registers
-// together; likewise for float weights, and for attention with sums of sixteen lanes at once.
+// together; likewise for float weights, and for attention with as many sums of parts at once.
 constexpr int kFloatRows = 1, kFloatSums = 4, kAttnRows = 2, kAttnSums = 4;
 template <class L> constexpr int kGemmRows = 2;
 template <int kBits> constexpr int kDotRows = 2;
@@ -144,3 +144,5 @@ inline void prefetch(const uint8_t*) {}
 #undef EACH
 
 }  // namespace
+
+#include "kernels/simd/whole.h"

@@ -99,16 +99,30 @@ inline F f_pow2(I n) { return {{pow2_half(n.v[0]), pow2_half(n.v[1])}}; }
 
 inline __m128i load_8(const void* p, int at) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(static_cast<const char*>(p) + at)); }
 inline __m128i load_16(const void* p, int at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(p) + at)); }
-inline F f_load_f16(const void* p) { return {{_mm256_cvtph_ps(load_16(p, 0)), _mm256_cvtph_ps(load_16(p, 16))}}; }
+inline __m256 half_from_f16(const void* p, int at) { return _mm256_cvtph_ps(load_16(p, at)); }
+inline __m256 half_from_i8(const void* p, int at) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8(p, at))); }
+inline F f_load_f16(const void* p) { return {{half_from_f16(p, 0), half_from_f16(p, 16)}}; }
 inline __m256 bf16_half(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
 inline F f_load_bf16(const void* p) { return {{bf16_half(load_16(p, 0)), bf16_half(load_16(p, 16))}}; }
-inline F f_load_i8(const void* p) { return f_from_i({{_mm256_cvtepi8_epi32(load_8(p, 0)), _mm256_cvtepi8_epi32(load_8(p, 8))}}); }
+inline F f_load_i8(const void* p) { return {{half_from_i8(p, 0), half_from_i8(p, 8)}}; }
 inline F f_load_u8(const void* p) { return f_from_i({{_mm256_cvtepu8_epi32(load_8(p, 0)), _mm256_cvtepu8_epi32(load_8(p, 8))}}); }
 inline void f_store_f16(uint16_t* p, F a) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.v[0], kNearest));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(a.v[1], kNearest));
 }
+
+// One of the two registers, for loops that keep as many sums as there are registers.
+using P = __m256;
+constexpr int kParts = 2;
+inline P p_set(float x) { return _mm256_set1_ps(x); }
+inline P p_add(P a, P b) { return _mm256_add_ps(a, b); }
+inline P p_mul(P a, P b) { return _mm256_mul_ps(a, b); }
+inline P p_fma(P a, P b, P c) { return _mm256_fmadd_ps(a, b, c); }
+inline P p_load(const float* p) { return _mm256_loadu_ps(p); }
+inline P p_load_f16(const void* p) { return half_from_f16(p, 0); }
+inline P p_load_i8(const void* p) { return half_from_i8(p, 0); }
+inline void p_store(float* p, P a) { _mm256_storeu_ps(p, a); }
 
 inline __m256i load_32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline B b_load(const uint8_t* p) { return {{load_32(p), load_32(p + 32)}}; }

@@ -18,6 +18,7 @@ constexpr Named kNames[] = {
     {kAvx2, "avx2"},         {kFma, "fma"},           {kF16c, "f16c"},         {kAvxVnni, "avx_vnni"},
     {kAvx512f, "avx512f"},   {kAvx512bw, "avx512bw"}, {kAvx512vl, "avx512vl"}, {kAvx512dq, "avx512dq"},
     {kAvx512Vnni, "avx512_vnni"}, {kNeon, "asimd"},   {kDotProd, "asimddp"},
+    {kI8mm, "i8mm"},
 };
 
 #if defined(__x86_64__)
@@ -75,11 +76,12 @@ CpuFeatures detect() {
 
 CpuFeatures detect() {
   // Linux sets a bit only for what both the CPU and the kernel support.
-  constexpr unsigned long kHwcapAsimd = 1ul << 1, kHwcapAsimdDp = 1ul << 20;
+  constexpr unsigned long kHwcapAsimd = 1ul << 1, kHwcapAsimdDp = 1ul << 20, kHwcap2I8mm = 1ul << 13;
   const unsigned long hwcap = getauxval(AT_HWCAP);
   CpuFeatures found;
   if (hwcap & kHwcapAsimd) found.in_cpu |= kNeon;
   if (hwcap & kHwcapAsimdDp) found.in_cpu |= kDotProd;
+  if (getauxval(AT_HWCAP2) & kHwcap2I8mm) found.in_cpu |= kI8mm;
   found.usable = found.in_cpu;
   return found;
 }

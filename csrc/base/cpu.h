@@ -20,6 +20,7 @@ enum CpuFeature : uint32_t {
   kAvx512Vnni = 1u << 8,
   kNeon = 1u << 9,
   kDotProd = 1u << 10,
+  kI8mm = 1u << 11,
 };
 
 struct CpuFeatures {

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.build, pytest.mark.slow]
 
 CROSS = ["aarch64-linux-gnu-g++", "aarch64-linux-gnu-g++-12", "aarch64-linux-gnu-g++-14"]
 ARM_CPUS = {"cortex-a53": {"neon", "scalar"}, "cortex-a76": {"neon_dotprod", "neon", "scalar"},
-            "max": {"neon_dotprod", "neon", "scalar"}}  # fmt: skip
+            "max": {"neon_i8mm", "neon_dotprod", "neon", "scalar"}}  # fmt: skip
 WESTMERE = ["qemu-x86_64", "-cpu", "Westmere"]  # 2010: SSE4.2, which NumPy's wheels want, and no AVX
 
 

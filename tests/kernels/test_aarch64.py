@@ -17,12 +17,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.build]
 
 PROGRAM = ROOT / "tests/cpp/kernel_hashes.cc"
 SHARED = [CSRC / "kernels/registry.cc", CSRC / "base/cpu.cc"]
-ARM_FLAGS = {"scalar": [], "neon": [], "neon_dotprod": ["-march=armv8.2-a+dotprod"]}
+ARM_FLAGS = {"scalar": [], "neon": [], "neon_dotprod": ["-march=armv8.2-a+dotprod"],
+             "neon_i8mm": ["-march=armv8.2-a+dotprod+i8mm"]}  # fmt: skip
 # What the CPU has beyond AArch64 decides which kernels run.
 CPUS = {
     "cortex-a53": {"scalar", "neon"},
     "cortex-a76": {"scalar", "neon", "neon_dotprod"},
-    "max": {"scalar", "neon", "neon_dotprod"},
+    "max": {"scalar", "neon", "neon_dotprod", "neon_i8mm"},
 }
 
 

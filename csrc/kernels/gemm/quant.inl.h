@@ -69,7 +69,7 @@ inline void add_group(const Group& codes, const uint8_t* record, int g, const in
 
 // kRows activation rows against one panel.
 template <class L, int kRows>
-inline void gemm_tile(const uint8_t* record, int64_t ahead, const pyrt_acts* x, int64_t row, float* out, int64_t ldo) {
+__attribute__((flatten)) inline void gemm_tile(const uint8_t* record, int64_t ahead, const pyrt_acts* x, int64_t row, float* out, int64_t ldo) {
   constexpr int kBlock = kRows < kDotRows<L::kBits> ? kRows : kDotRows<L::kBits>;
   const int64_t ld = x->ld;
   const int8_t* q = x->q + row * kQuantGroup;

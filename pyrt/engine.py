@@ -10,7 +10,9 @@ the cancelled ones.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable
+from itertools import repeat
 
 import numpy as np
 
@@ -204,15 +206,17 @@ class Engine:
         self._deliver(spans, result)
 
     def _forward(self, spans: list[Span]) -> _core.StepResult:
-        counts = [span.stop - span.start for span in spans]
-        tokens = np.concatenate([np.array(s.sequence.tokens[s.start : s.stop], np.int32) for s in spans])
-        positions = np.concatenate([np.arange(s.start, s.stop, dtype=np.int32) for s in spans])
-        wanted = np.concatenate([np.arange(s.start, s.stop) >= s.first_wanted for s in spans])
+        tokens, positions, sequences, wanted = array("i"), array("i"), array("i"), bytearray()
+        for row, span in enumerate(spans):
+            tokens += span.sequence.tokens[span.start : span.stop]
+            positions.extend(range(span.start, span.stop))
+            sequences.extend(repeat(row, span.stop - span.start))
+            wanted += bytes(span.first_wanted - span.start) + b"\1" * (span.stop - span.first_wanted)
         return self.runner.step(
-            tokens,
-            positions,
-            np.repeat(np.arange(len(spans), dtype=np.int32), counts),
-            wanted.astype(np.uint8),
+            np.frombuffer(tokens, np.int32),
+            np.frombuffer(positions, np.int32),
+            np.frombuffer(sequences, np.int32),
+            np.frombuffer(wanted, np.uint8),
             self._tables(spans),
             self._flag,
             self._scheduler.first_deadline(),
@@ -220,10 +224,14 @@ class Engine:
 
     def _tables(self, spans: list[Span]) -> list[np.ndarray]:
         width = max(span.sequence.table.length for span in spans)
-        tables = [np.full((len(spans), width), -1, np.int32) for _ in self.cache.pools]
-        for row, span in enumerate(spans):
-            for table, pages in zip(tables, span.sequence.table.pages, strict=True):
-                table[row, : min(width, len(pages))] = pages[:width]
+        tables = []
+        for group in range(len(self.cache.pools)):
+            rows = array("i")
+            for span in spans:
+                pages = span.sequence.table.pages[group][:width]
+                rows += pages
+                rows.extend(repeat(-1, width - len(pages)))
+            tables.append(np.frombuffer(rows, np.int32).reshape(len(spans), width))
         return tables
 
     def _deliver(self, spans: list[Span], result: _core.StepResult) -> None:

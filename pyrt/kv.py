@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Protocol
 
-import numpy as np
-
 from pyrt.errors import MemoryLimitError
 
 PAGE = 32  # tokens; the core's KvCache.PAGE_TOKENS
@@ -35,14 +33,14 @@ class CoreCache(Protocol):
 class Table:
     """The pages of one sequence, and the hashes of its full pages.
 
-    pages: one int32[most pages] a group, -1 where absent. start: first page still held, by group.
+    pages: one array of ints [most pages] a group, -1 where absent. start: first page still held, by group.
     length: pages reached so far (the same in every group). keys: hashes of the full pages known so far.
     """
 
     __slots__ = ("keys", "length", "pages", "start")
 
     def __init__(self, n_groups: int, most_tokens: int) -> None:
-        self.pages = [np.full(-(-most_tokens // PAGE), -1, np.int32) for _ in range(n_groups)]
+        self.pages = [_absent(-(-most_tokens // PAGE)) for _ in range(n_groups)]
         self.start = [0] * n_groups
         self.length = 0
         self.keys: list[bytes] = []
@@ -204,13 +202,13 @@ class PagedCache:
         for index in range(before // PAGE, now // PAGE):
             key = table.keys[index]
             for group, pool in enumerate(self.pools):
-                pool.publish(int(table.pages[group][index]), key)
+                pool.publish(table.pages[group][index], key)
             if self._coming.get(key) is table:
                 del self._coming[key]
         for group, pool in enumerate(self.pools):
             first = self._first_seen(pool, now)
             for index in range(table.start[group], first):
-                pool.give_back(int(table.pages[group][index]))
+                pool.give_back(table.pages[group][index])
                 table.pages[group][index] = -1
             table.start[group] = max(table.start[group], first)
 
@@ -223,8 +221,8 @@ class PagedCache:
             # The end first: a prefix's first pages serve most others, so they should be the last to go.
             for page in reversed(table.pages[group][: table.length + 1]):
                 if page >= 0:
-                    pool.give_back(int(page))
-            table.pages[group][:] = -1
+                    pool.give_back(page)
+            table.pages[group] = _absent(len(table.pages[group]))
             table.start[group] = 0
         table.length = 0
 
@@ -261,6 +259,10 @@ class PagedCache:
     def _first_seen(pool: Pool, position: int) -> int:
         """The first page that a query at ``position`` or later can see: keys j with position - j < window."""
         return 0 if pool.window == 0 else max(0, position - pool.window + 1) // PAGE
+
+
+def _absent(n_pages: int) -> array[int]:
+    return array("i", [-1]) * n_pages
 
 
 def most_held(window: int, n_pages: int) -> int:

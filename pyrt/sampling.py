@@ -71,8 +71,8 @@ def penalize(
     logits: np.ndarray, block_max: np.ndarray, tokens: Sequence[int], n_prompt: int, params: Samplers
 ) -> None:
     """Make tokens that were seen less likely; SamplingParams has the formulas."""
-    repetition = np.float32(params.repetition_penalty)
-    if repetition != 1.0:
+    if params.repetition_penalty != 1.0:
+        repetition = np.float32(params.repetition_penalty)
         seen = np.unique(np.asarray(tokens, np.int64))
         old = logits[seen]
         logits[seen] = np.where(old > 0, old / repetition, old * repetition)

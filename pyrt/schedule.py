@@ -103,7 +103,8 @@ class Span(NamedTuple):
 
     @property
     def first_wanted(self) -> int:
-        return max(self.start, self.sequence.unread)
+        """From here on the rows' logits are wanted; ``stop`` if none are."""
+        return min(max(self.start, self.sequence.unread), self.stop)
 
 
 class Scheduler:

@@ -180,6 +180,8 @@ def check(given: Mapping[str, Any]) -> None:
     for name in ("isa", "chat_template"):
         if not isinstance(given.get(name), str | None):
             raise TypeError(f"{name} must be a string, not {given[name]!r}")
+    if not (given.get("on_progress") is None or callable(given["on_progress"])):
+        raise TypeError(f"on_progress must be callable, not {given['on_progress']!r}")
 
 
 def model_defaults(source: TensorSource) -> dict[str, Any]:

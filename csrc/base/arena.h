@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -13,6 +14,8 @@ namespace pyrt {
 
 class Buffer {
  public:
+  static constexpr size_t kHuge = size_t(2) << 20;  // bytes of a huge page
+
   Buffer() = default;
   explicit Buffer(size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
@@ -26,7 +29,7 @@ class Buffer {
     data_ = static_cast<uint8_t*>(base_);
     if (bytes >= kHuge) {
       data_ = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(base_) + kHuge - 1) & ~uintptr_t(kHuge - 1));
-      madvise(data_, bytes, MADV_HUGEPAGE);
+      allow_huge(true);
     }
   }
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -40,6 +43,11 @@ class Buffer {
     if (base_) munmap(base_, mapped_);
   }
 
+  // Whether the kernel may give huge pages for what is touched from now on, and make them of what was.
+  void allow_huge(bool allowed) const {
+    if (bytes_ >= kHuge) madvise(data_, bytes_, allowed ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  }
+
   uint8_t* data() const { return data_; }
   size_t size() const { return bytes_; }
   template <class T>
@@ -48,7 +56,6 @@ class Buffer {
   }
 
  private:
-  static constexpr size_t kHuge = size_t(2) << 20;
   void swap(Buffer& other) {
     std::swap(base_, other.base_);
     std::swap(mapped_, other.mapped_);
@@ -70,19 +77,41 @@ class Arena {
     bytes = (bytes + kLine - 1) / kLine * kLine;
     if (chunks_.empty() || bytes > chunks_.back().size() - used_) {
       chunks_.emplace_back(bytes > kChunk ? bytes : kChunk);
-      used_ = 0;
+      used_ = touched_ = 0;
+      if (slow_pages_ == kSlowPages) chunks_.back().allow_huge(false);
     }
     uint8_t* at = chunks_.back().data() + used_;
     used_ += bytes;
     allocated_ += bytes;
+    touch();
     return at;
   }
   size_t allocated() const { return allocated_; }
+  // When all is written: the kernel may make huge pages of it in its own time.
+  void settle() const {
+    for (const Buffer& chunk : chunks_) chunk.allow_huge(true);
+  }
 
  private:
+  // Touches the pages in use, for small ones instead if two huge ones in turn are slow. A huge page is zeroed in 0.1 to
+  // 0.3 ms. But a virtual machine that has given its free huge pages back to the host (free page reporting) waits for each
+  // 4 KB of them: 15 to 30 ms were seen, where small pages, which it keeps, took 20 times less.
+  void touch() {
+    for (; touched_ < used_ && slow_pages_ < kSlowPages; touched_ += Buffer::kHuge) {
+      const auto begin = std::chrono::steady_clock::now();
+      *static_cast<volatile uint8_t*>(chunks_.back().data() + touched_) = 0;
+      const bool slow = std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(2);
+      slow_pages_ = slow ? slow_pages_ + 1 : 0;
+      if (slow_pages_ == kSlowPages)
+        for (const Buffer& chunk : chunks_) chunk.allow_huge(false);
+    }
+  }
+
   static constexpr size_t kLine = 64, kChunk = size_t(64) << 20;  // untouched pages of a chunk cost nothing
+  static constexpr int kSlowPages = 2;
   std::vector<Buffer> chunks_;
-  size_t used_ = 0, allocated_ = 0;
+  size_t used_ = 0, touched_ = 0, allocated_ = 0;  // of the last chunk; of all
+  int slow_pages_ = 0;                             // in turn; stays at kSlowPages
 };
 
 }  // namespace pyrt

@@ -177,6 +177,7 @@ std::shared_ptr<Model> ModelBuilder::build() {
   PYRT_CHECK(model_, "the model is built already");
   for (const auto& [name, slot] : slots_)
     PYRT_CHECK(slot.filled || !slot.required, "tensor ", name, " is missing: the model needs it as [", slot.rows, ", ", slot.cols, "]");
+  model_->arena.settle();
   return std::move(model_);
 }
 

@@ -169,6 +169,7 @@ def test_a_model_is_taken_as_it_is(smollm):
         ({"isa": 2}, TypeError, "isa must be a string"),
         ({"threads": 10**6}, ValueError, "threads"),
         ({"chat_template": 1}, TypeError, "chat_template must be a string"),
+        ({"on_progress": True}, TypeError, "on_progress must be callable"),
         ({"dtype": "int8"}, ValueError, "dtype: 'int8' quantizes float weights, but .* Q4_1"),
         ({"memory_limit": 10_000}, MemoryLimitError, "10,000"),
         ({"memory_limit": 100_000_000}, MemoryLimitError, "scratch"),

@@ -67,16 +67,9 @@ inline void add_group(const Group& codes, const uint8_t* record, int g, const in
   }
 }
 
-// Calls between the products cost 5 and 6 bits up to a tenth; instrumented, inlining them all takes GCC ten minutes.
-#ifdef __SANITIZE_ADDRESS__
-#define PYRT_FLATTEN
-#else
-#define PYRT_FLATTEN __attribute__((flatten))
-#endif
-
-// kRows activation rows against one panel.
+// kRows activation rows against one panel. All calls in it are inlined: between the products they cost 5 and 6 bits a tenth.
 template <class L, int kRows>
-PYRT_FLATTEN inline void gemm_tile(const uint8_t* record, int64_t ahead, const pyrt_acts* x, int64_t row, float* out, int64_t ldo) {
+__attribute__((flatten)) inline void gemm_tile(const uint8_t* record, int64_t ahead, const pyrt_acts* x, int64_t row, float* out, int64_t ldo) {
   constexpr int kBlock = kRows < kDotRows<L::kBits> ? kRows : kDotRows<L::kBits>;
   const int64_t ld = x->ld;
   const int8_t* q = x->q + row * kQuantGroup;

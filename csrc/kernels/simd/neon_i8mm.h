@@ -13,11 +13,9 @@ template <int kHalf> inline int8x16_t zip_quads(int8x16_t a, int8x16_t b) {
   return vreinterpretq_s8_s32(kHalf ? vzip2q_s32(x, y) : vzip1q_s32(x, y));
 }
 
-template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
+template <int kRows, class Codes> inline void smmla_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
   constexpr int kBits = Codes::kBits, kPairs = kRows / 2;
-  static_assert(kBits != 8 || Codes::kZero == 128);
-  if constexpr (kRows == 1) return sdot_rows<kRows>(codes, a, sums, isum);
-  static_assert(kRows == 1 || kRows % 2 == 0);
+  static_assert(kRows % 2 == 0 && (kBits != 8 || Codes::kZero == 128));
   int32x4_t s[kPairs][4][2];  // [2 lanes][2 rows] each
   each<kPairs>([&](auto r) {
     const int32_t zero = kBits == 8 ? 0 : -Codes::kZero;
@@ -51,6 +49,13 @@ template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const
     isum[2 * r.value] = f_from_i(first);
     isum[2 * r.value + 1] = f_from_i(second);
   });
+}
+
+template <int kRows, class Codes> inline void dot_rows(const Codes& codes, const int8_t* a, const int32_t* sums, F* isum) {
+  if constexpr (kRows == 1)
+    sdot_rows<kRows>(codes, a, sums, isum);
+  else
+    smmla_rows<kRows>(codes, a, sums, isum);
 }
 
 }  // namespace

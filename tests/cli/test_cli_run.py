@@ -250,7 +250,8 @@ def test_verbose_tells_tokens_speed_and_seed_on_stderr(model: FakeModel, capsys:
 
 
 CHILD = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has none
 sys.path[:0] = {path!r}
 from fake import FakeModel
 import pyrt

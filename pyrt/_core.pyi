@@ -138,8 +138,13 @@ class StepResult:
 class Runner:
     """Runs steps of one model over one cache with threads of its own; one step at a time."""
 
-    def __init__(self, model: Model, cache: KvCache, isa: str = "", threads: int = 0) -> None:
-        """isa: "" for the best (or PYRT_ISA); Error if it cannot run here. threads: 0 for the default."""
+    def __init__(
+        self, model: Model, cache: KvCache, isa: str = "", threads: int = 0, fast: bool = False
+    ) -> None:
+        """isa: "" for the best (or PYRT_ISA); Error if it cannot run here. threads: 0 for the default.
+
+        fast: prompt rows multiply by bf16 tiles, where the ISA has them; see ``numerics``.
+        """
 
     @property
     def isa(self) -> str: ...
@@ -156,12 +161,14 @@ class Runner:
         tables: Sequence[NDArray[np.int32]],
         flag: CancelFlag | None = None,
         deadline: float | None = None,
+        prompt_rows: int = 0,
     ) -> StepResult:
         """Runs rows (token, position, sequence), with logits for those that want them.
 
         tokens, positions, sequences, want: [rows]; those of one sequence stand together, positions ascending.
         tables: one [sequences, pages] for each group of the cache, -1 for no page. deadline: of
-        time.monotonic(). Raises Cancelled, NonFiniteError, and whatever a signal handler raises.
+        time.monotonic(). prompt_rows: so many first rows are of prompts, the others were generated. Raises
+        Cancelled, NonFiniteError, and whatever a signal handler raises.
         """
 
 def exp(x: NDArray[np.float32]) -> NDArray[np.float32]:

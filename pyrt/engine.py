@@ -35,7 +35,7 @@ class Engine:
     def __init__(self, runner: _core.Runner, cache: PagedCache, n_vocab: int) -> None:
         self.runner = runner
         self.cache = cache
-        self._scheduler = Scheduler(cache, n_vocab)
+        self._scheduler = Scheduler(cache, n_vocab, runner.numerics == "fast")
         self._flag = _core.CancelFlag()
         self._lock = threading.Lock()
         self._left = threading.Condition(self._lock)  # the driver has stepped down
@@ -220,6 +220,7 @@ class Engine:
             self._tables(spans),
             self._flag,
             self._scheduler.first_deadline(),
+            sum(span.stop - span.start for span in spans if span.of_prompt),
         )
 
     def _tables(self, spans: list[Span]) -> list[np.ndarray]:

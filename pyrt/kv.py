@@ -34,15 +34,17 @@ class Table:
     """The pages of one sequence, and the hashes of its full pages.
 
     pages: one array of ints [most pages] a group, -1 where absent. start: first page still held, by group.
-    length: pages reached so far (the same in every group). keys: hashes of the full pages known so far.
+    length: pages reached so far (the same in every group). shared: tokens whose pages others may find.
+    keys: hashes of the full pages among them known so far.
     """
 
-    __slots__ = ("keys", "length", "pages", "start")
+    __slots__ = ("keys", "length", "pages", "shared", "start")
 
-    def __init__(self, n_groups: int, most_tokens: int) -> None:
+    def __init__(self, n_groups: int, most_tokens: int, shared: int) -> None:
         self.pages = [_absent(-(-most_tokens // PAGE)) for _ in range(n_groups)]
         self.start = [0] * n_groups
         self.length = 0
+        self.shared = shared
         self.keys: list[bytes] = []
 
 
@@ -144,8 +146,9 @@ class PagedCache:
         self._root = blake2b(salt, digest_size=16).digest()
         self._coming: dict[bytes, Table] = {}  # prefixes that a running sequence is about to publish
 
-    def new_table(self, most_tokens: int) -> Table:
-        return Table(len(self.pools), most_tokens)
+    def new_table(self, most_tokens: int, shared: int) -> Table:
+        """shared: how many of its tokens may share pages: what others computed by the same arithmetic."""
+        return Table(len(self.pools), most_tokens, shared)
 
     def attach(self, table: Table, tokens: array[int], most: int) -> int | None:
         """Share the longest cached prefix of ``tokens``, at most ``most`` tokens of it; returns how many.
@@ -154,8 +157,9 @@ class PagedCache:
         """
         self._hash(table, tokens, len(tokens))
         keys = table.keys
-        count = self._longest(keys[: most // PAGE])
-        if count < most // PAGE and keys[count] in self._coming:
+        wanted = keys[: most // PAGE]
+        count = self._longest(wanted)
+        if count < len(wanted) and wanted[count] in self._coming:
             return None
         for group, pool in enumerate(self.pools):
             first = self._first_seen(pool, count * PAGE)
@@ -199,8 +203,7 @@ class PagedCache:
     def commit(self, table: Table, tokens: array[int], before: int, now: int) -> None:
         """After a step that wrote tokens[before:now]: publish full pages, drop what no one will see."""
         self._hash(table, tokens, now)
-        for index in range(before // PAGE, now // PAGE):
-            key = table.keys[index]
+        for index, key in enumerate(table.keys[before // PAGE : now // PAGE], before // PAGE):
             for group, pool in enumerate(self.pools):
                 pool.publish(table.pages[group][index], key)
             if self._coming.get(key) is table:
@@ -232,9 +235,9 @@ class PagedCache:
         return sum(pool.size * pool.page_bytes for pool in self.pools)
 
     def _hash(self, table: Table, tokens: array[int], n_tokens: int) -> None:
-        """Extend table.keys to the full pages of the first ``n_tokens`` tokens."""
+        """Extend table.keys to the full pages of the first ``n_tokens`` tokens, as far as they are shared."""
         keys = table.keys
-        for index in range(len(keys), n_tokens // PAGE):
+        for index in range(len(keys), min(n_tokens, table.shared) // PAGE):
             page = tokens[index * PAGE : (index + 1) * PAGE].tobytes()
             keys.append(blake2b(page, key=keys[-1] if keys else self._root, digest_size=16).digest())
 

@@ -88,7 +88,7 @@ def load(
         defaults = model_defaults(source)
     from pyrt.memory import RunOptions
 
-    run = RunOptions(n_ctx, kv_dtype, given["threads"] or 0, isa or "", memory_limit)
+    run = RunOptions(n_ctx, kv_dtype, given["threads"] or 0, isa or "", memory_limit, numerics)
     return model_class(core, tokenizer, config, defaults, run, path, dtype)
 
 

@@ -23,6 +23,7 @@ class RunOptions(NamedTuple):
     threads: int = 0
     isa: str = ""
     memory_limit: int | None = None
+    numerics: str = "fast"
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,8 @@ class Model:
 
     def _new_engine(self) -> Engine:
         core, run = self._alive(), self._run
-        runner = _core.Runner(core, cache := _core.KvCache(core, run.kv_dtype), run.isa, run.threads)
+        cache = _core.KvCache(core, run.kv_dtype)
+        runner = _core.Runner(core, cache, run.isa, run.threads, run.numerics == "fast")
         limits = page_limits(cache.groups, run.context_length, SEQUENCES, self._budget)
         salt = f"{runner.numerics} {run.kv_dtype}".encode()
         return Engine(runner, PagedCache(cache, limits, salt), self.n_vocab)

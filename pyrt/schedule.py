@@ -102,19 +102,28 @@ class Span(NamedTuple):
     stop: int
 
     @property
+    def of_prompt(self) -> bool:
+        """Whether its tokens were given, not generated; never some of each."""
+        return self.start < self.sequence.n_prompt
+
+    @property
     def first_wanted(self) -> int:
         """From here on the rows' logits are wanted; ``stop`` if none are."""
         return min(max(self.start, self.sequence.unread), self.stop)
 
 
 class Scheduler:
-    """Waiting and running sequences, both oldest first. Owned by whoever drives the engine."""
+    """Waiting and running sequences, both oldest first. Owned by whoever drives the engine.
 
-    def __init__(self, cache: PagedCache, n_vocab: int) -> None:
+    fast: prompts are computed by another arithmetic than generated tokens, so only their pages are shared.
+    """
+
+    def __init__(self, cache: PagedCache, n_vocab: int, fast: bool) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.ended: set[Request] = set()  # those that `end` took out, for whoever tells their callers
         self._cache = cache
+        self._fast = fast
         self._chunk = CHUNK
         self._most_wanted = max(1, LOGIT_BYTES // (4 * n_vocab))
         self._count = itertools.count()
@@ -122,18 +131,18 @@ class Scheduler:
     def add(self, request: Request) -> None:
         for sequence in request.sequences:
             sequence.order = next(self._count)
-            sequence.table = self._cache.new_table(request.most_tokens)
+            shared = sequence.n_prompt if self._fast else request.most_tokens
+            sequence.table = self._cache.new_table(request.most_tokens, shared)
             self.waiting.append(sequence)
 
     def live(self) -> list[Sequence]:
         return [*self.running, *self.waiting]
 
     def plan(self) -> list[Span]:
-        """The rows of the next step: a row of each sequence that generates, then chunks of prompts.
+        """The rows of the next step: chunks of prompts, then a row of each sequence that generates.
 
-        Older sequences come first. When pages run out the youngest gives its pages up and waits; it is
-        computed again later (in "exact" numerics, all there is so far, generated tokens may go in like
-        prompt tokens: the bits are the same. "fast" must replay them as generated tokens.)
+        Those that generate are served first, and of each kind the older ones. When pages run out the youngest
+        gives its pages up and waits; it is computed again later, what it generated apart from its prompt.
         """
         generating = [s for s in self.running if s.pending == 1]
         prompting = [s for s in self.running if s.pending > 1]
@@ -150,7 +159,8 @@ class Scheduler:
                 budget -= 0 if sequence.pending == 1 else span.stop - span.start
         if not preempted:
             spans += self._admit(budget)
-        return [span for span in spans if span.sequence.running]
+        spans = [span for span in spans if span.sequence.running]
+        return sorted(spans, key=lambda span: not span.of_prompt)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out for good; its published prefix stays findable."""
@@ -191,6 +201,8 @@ class Scheduler:
     def _span(self, sequence: Sequence, budget: int) -> Span | None:
         start = sequence.computed
         stop = len(sequence.tokens)
+        if start < sequence.n_prompt:
+            stop = min(stop, sequence.n_prompt)
         if sequence.pending > 1:
             stop = min(stop, start + budget, max(start, sequence.unread) + self._most_wanted)
         return Span(sequence, start, stop) if stop > start else None

@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -18,15 +20,16 @@ constexpr Named kNames[] = {
     {kAvx2, "avx2"},         {kFma, "fma"},           {kF16c, "f16c"},         {kAvxVnni, "avx_vnni"},
     {kAvx512f, "avx512f"},   {kAvx512bw, "avx512bw"}, {kAvx512vl, "avx512vl"}, {kAvx512dq, "avx512dq"},
     {kAvx512Vnni, "avx512_vnni"}, {kNeon, "asimd"},   {kDotProd, "asimddp"},
-    {kI8mm, "i8mm"},
+    {kI8mm, "i8mm"},         {kAmxTile, "amx_tile"},  {kAmxInt8, "amx_int8"},  {kAmxBf16, "amx_bf16"},
 };
 
 #if defined(__x86_64__)
 
 enum Register { kEax, kEbx, kEcx, kEdx };
 
-// State that XCR0 says the operating system saves: bits 1-2 SSE and AVX, bits 5-7 the three parts of AVX-512.
-constexpr uint64_t kYmmState = 0x06, kZmmState = 0xe6;
+// State that XCR0 says the operating system saves: bits 1-2 SSE and AVX, bits 5-7 the three parts of AVX-512, bits 17-18
+// the configuration and the data of tiles.
+constexpr uint64_t kYmmState = 0x06, kZmmState = 0xe6, kTileConfig = 1u << 17, kTileData = 1u << 18, kTileState = kTileConfig | kTileData;
 
 struct CpuidBit {
   uint32_t feature, leaf, subleaf;
@@ -41,6 +44,8 @@ constexpr CpuidBit kCpuidBits[] = {
     {kAvx512f, 7, 0, kEbx, 16, kZmmState},  {kAvx512bw, 7, 0, kEbx, 30, kZmmState},
     {kAvx512vl, 7, 0, kEbx, 31, kZmmState}, {kAvx512dq, 7, 0, kEbx, 17, kZmmState},
     {kAvx512Vnni, 7, 0, kEcx, 11, kZmmState},
+    {kAmxTile, 7, 0, kEdx, 24, kTileState}, {kAmxInt8, 7, 0, kEdx, 25, kTileState},
+    {kAmxBf16, 7, 0, kEdx, 22, kTileState},
 };
 
 bool cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
@@ -60,9 +65,16 @@ uint64_t saved_state() {
   return (uint64_t(high) << 32) | low;
 }
 
+// Linux makes room for the 8 KB of tile data only in processes that ask for it.
+bool tile_data_granted() {
+  constexpr long kRequestPermission = 0x1023, kTileDataFeature = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileDataFeature) == 0;
+}
+
 CpuFeatures detect() {
   CpuFeatures found;
-  const uint64_t state = saved_state();
+  uint64_t state = saved_state();
+  if (state & kTileData && !tile_data_granted()) state &= ~kTileData;
   for (const CpuidBit& row : kCpuidBits) {
     uint32_t regs[4];
     if (!cpuid(row.leaf, row.subleaf, regs) || !(regs[row.reg] >> row.bit & 1)) continue;

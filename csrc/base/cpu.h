@@ -1,5 +1,5 @@
 // What this CPU and its operating system can run, and the floating point environment of the calling thread.
-// Intel SDM vol. 1 ch. 13-15 (CPUID, XCR0), vol. 1 ch. 10.2.3 (MXCSR); Arm ARM (FPCR), Linux elf_hwcaps.rst.
+// Intel SDM vol. 1 ch. 13-15 (CPUID, XCR0), vol. 1 ch. 10.2.3 (MXCSR); Arm ARM (FPCR), Linux elf_hwcaps.rst, xstate.rst.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,9 @@ enum CpuFeature : uint32_t {
   kNeon = 1u << 9,
   kDotProd = 1u << 10,
   kI8mm = 1u << 11,
+  kAmxTile = 1u << 12,
+  kAmxInt8 = 1u << 13,
+  kAmxBf16 = 1u << 14,
 };
 
 struct CpuFeatures {
@@ -32,7 +35,7 @@ struct CpuFeatures {
   std::string why_not(uint32_t required) const;
 };
 
-// Asks the CPU once; later calls are free.
+// Asks the CPU once; later calls are free. Where the CPU has tiles (AMX), the first call asks Linux to keep them for this process.
 const CpuFeatures& cpu_features();
 
 // Names of the bits set, as /proc/cpuinfo spells them, separated by spaces.

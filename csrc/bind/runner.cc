@@ -48,13 +48,14 @@ Batch batch_of(const Array<int32_t>& tokens, const Array<int32_t>& positions, co
 
 StepResult step(Runner& runner, const py::object& tokens, const py::object& positions, const py::object& sequences,
                 const py::object& want, const std::vector<py::object>& tables, const CancelFlag* flag,
-                std::optional<double> deadline) {
+                std::optional<double> deadline, int64_t prompt_rows) {
   const auto t = same<int32_t>(tokens, "tokens"), p = same<int32_t>(positions, "positions"),
              s = same<int32_t>(sequences, "sequences");
   const auto w = same<uint8_t>(want, "want");
   std::vector<Array<int32_t>> pages;
   for (const py::object& table : tables) pages.push_back(same<int32_t>(table, "a page table"));
-  const Batch batch = batch_of(t, p, s, w, pages);
+  Batch batch = batch_of(t, p, s, w, pages);
+  batch.n_prompt = prompt_rows;
   const int64_t wanted = batch.n_wanted(), n = runner.model().config.n_vocab;
   StepResult result{py::array_t<float>({wanted, n}), py::array_t<float>({wanted, (n + kLogitBlock - 1) / kLogitBlock}),
                     py::array_t<double>(wanted), 0};
@@ -112,16 +113,16 @@ void bind_runner(py::module_& m) {
       .def_readonly("saturated", &StepResult::saturated, "keys and values beyond f16 in this step");
 
   py::class_<Runner>(m, "Runner", "Runs steps of one model over one cache with its own threads; one step at a time.")
-      .def(py::init([](std::shared_ptr<Model> model, std::shared_ptr<KvCache> cache, const std::string& isa, int threads) {
+      .def(py::init([](std::shared_ptr<Model> model, std::shared_ptr<KvCache> cache, const std::string& isa, int threads, bool fast) {
              return std::make_unique<Runner>(std::move(model), std::move(cache), choose_kernels(isa),
-                                             threads > 0 ? threads : default_threads());
+                                             threads > 0 ? threads : default_threads(), fast);
            }),
-           py::arg("model"), py::arg("cache"), py::arg("isa") = "", py::arg("threads") = 0)
+           py::arg("model"), py::arg("cache"), py::arg("isa") = "", py::arg("threads") = 0, py::arg("fast") = false)
       .def("step", step, py::arg("tokens"), py::arg("positions"), py::arg("sequences"), py::arg("want"), py::arg("tables"),
-           py::arg("flag") = nullptr, py::arg("deadline") = py::none())
+           py::arg("flag") = nullptr, py::arg("deadline") = py::none(), py::arg("prompt_rows") = 0)
       .def_property_readonly("isa", [](const Runner& r) { return std::string(r.kernels().isa); })
       .def_property_readonly("threads", [](Runner& r) { return r.pool().size(); })
-      .def_property_readonly("numerics", [](const Runner&) { return "exact"; });
+      .def_property_readonly("numerics", [](const Runner& r) { return r.fast() ? "fast" : "exact"; });
 }
 
 }  // namespace pyrt::bind

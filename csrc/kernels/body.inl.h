@@ -14,6 +14,14 @@ namespace layouts = pyrt::layouts;
 #include "kernels/vec/exp.inl.h"
 #include "kernels/vec/norm.inl.h"
 #include "kernels/attn/attention.inl.h"
+#ifdef PYRT_TILES
+#include "kernels/gemm/tiles.inl.h"
+#define PYRT_QUANT(L) gemm_quant_tiles<layouts::L>
+#define PYRT_IF_TILES(...) __VA_ARGS__
+#else
+#define PYRT_QUANT(L) gemm_quant<layouts::L>
+#define PYRT_IF_TILES(...) nullptr
+#endif
 }  // namespace
 
 #define PYRT_JOIN_(a, b) a##b
@@ -23,9 +31,12 @@ namespace layouts = pyrt::layouts;
 
 extern "C" const pyrt_kernels PYRT_JOIN(pyrt_kernels_, PYRT_ISA) = {
     PYRT_TEXT(PYRT_ISA),
-    gemm_quant<layouts::W4S>, gemm_quant<layouts::W4A>, gemm_quant<layouts::W5S>, gemm_quant<layouts::W5A>,
-    gemm_quant<layouts::W8>,  gemm_quant<layouts::W4K>, gemm_quant<layouts::W5K>, gemm_quant<layouts::W6K>,
+    PYRT_QUANT(W4S), PYRT_QUANT(W4A), PYRT_QUANT(W5S), PYRT_QUANT(W5A), PYRT_QUANT(W8), PYRT_QUANT(W4K), PYRT_QUANT(W5K), PYRT_QUANT(W6K),
     gemm_float<LoadF32>,      gemm_float<LoadF16>,      gemm_float<LoadBF16>,
+    PYRT_IF_TILES(gemm_tiles<layouts::W4S>), PYRT_IF_TILES(gemm_tiles<layouts::W4A>), PYRT_IF_TILES(gemm_tiles<layouts::W5S>),
+    PYRT_IF_TILES(gemm_tiles<layouts::W5A>), PYRT_IF_TILES(gemm_tiles<layouts::W8>), PYRT_IF_TILES(gemm_tiles<layouts::W4K>),
+    PYRT_IF_TILES(gemm_tiles<layouts::W5K>), PYRT_IF_TILES(gemm_tiles<layouts::W6K>), PYRT_IF_TILES(gemm_tiles<LoadBF16>),
+    PYRT_IF_TILES(to_tiles),
     quantize,                 rms_norm,                 layer_norm,               rope,
     act_times<silu_lanes>,    act_times<gelu_tanh_lanes>, act_times<gelu_erf_lanes>,
     exp_array,                max_sum_exp,              to_f16,

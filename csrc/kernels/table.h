@@ -39,11 +39,19 @@ typedef struct pyrt_attn {
 typedef void (*pyrt_gemm_quant)(const uint8_t* w, int64_t panel_bytes, int64_t panels, int64_t ahead, const pyrt_acts* x, int64_t rows, float* out, int64_t ldo);
 /* The same for float panels [k][16] and float activations x [rows][ldx]. */
 typedef void (*pyrt_gemm_float)(const uint8_t* w, int64_t panel_bytes, int64_t panels, int64_t ahead, const float* x, int64_t k, int64_t ldx, int64_t rows, float* out, int64_t ldo);
+/* The same by bf16 tiles, of quantized and bf16 panels: each output's sum depends on its own row and panel alone, but not on the
+ * ISA to the bit. x: bf16 as to_tiles writes it, room for a multiple of 16 rows. */
+typedef void (*pyrt_gemm_tiles)(const uint8_t* w, int64_t panel_bytes, int64_t panels, const uint16_t* x, int64_t k, int64_t rows, float* out, int64_t ldo);
 
 typedef struct pyrt_kernels {
   const char* isa;
   pyrt_gemm_quant gemm_w4s, gemm_w4a, gemm_w5s, gemm_w5a, gemm_w8, gemm_w4k, gemm_w5k, gemm_w6k;
   pyrt_gemm_float gemm_f32, gemm_f16, gemm_bf16;
+  /* Null where the CPU has no tiles. */
+  pyrt_gemm_tiles tiles_w4s, tiles_w4a, tiles_w5s, tiles_w5a, tiles_w8, tiles_w4k, tiles_w5k, tiles_w6k, tiles_bf16;
+  /* Writes x [rows][ldx], n values a row, as rows [row, row + rows) of [16 rows][32 k] tiles, all k (padded to 64, with zeros) of 16
+   * rows together. Null where the CPU has no tiles. 0: all finite. */
+  int (*to_tiles)(const float* x, int64_t n, int64_t ldx, int64_t row, int64_t rows, uint16_t* out);
 
   /* Quantizes x [rows][ldx], n values a row, into rows of `out`; values beyond n are zero. 0: all finite. */
   int (*quantize)(const float* x, int64_t n, int64_t ldx, int64_t rows, const pyrt_acts* out);

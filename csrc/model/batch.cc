@@ -31,6 +31,7 @@ int64_t Batch::n_wanted() const { return std::count_if(want, want + n_rows, [](u
 
 void Batch::check(const Config& config, const KvCache& cache, std::vector<bool>& begun) const {
   PYRT_CHECK(n_rows > 0, "a step needs rows");
+  PYRT_CHECK(n_prompt >= 0 && n_prompt <= n_rows, "prompt_rows is ", n_prompt, ", not in 0..", n_rows);
   PYRT_CHECK(tables.size() == cache.groups().size(), tables.size(), " page tables for ", cache.groups().size(), " cache groups");
   const int32_t limit = config.n_positions ? std::min(config.n_positions, kMaxPosition) : kMaxPosition;
   begun.assign(size_t(n_sequences), false);

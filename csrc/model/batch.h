@@ -12,6 +12,7 @@ namespace pyrt {
 
 struct Batch {
   int64_t n_rows = 0, n_sequences = 0;
+  int64_t n_prompt = 0;  // the first rows are tokens of prompts, the others were generated
   const int32_t* tokens = nullptr;     // [n_rows]
   const int32_t* positions = nullptr;  // [n_rows]; rows of a sequence stand together, positions consecutive
   const int32_t* sequences = nullptr;  // [n_rows] row of the page tables

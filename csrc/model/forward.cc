@@ -20,10 +20,11 @@ void add(const Vector& bias, float* x) {
 
 }  // namespace
 
-Runner::Runner(std::shared_ptr<const Model> model, std::shared_ptr<KvCache> cache, const pyrt_kernels& kernels, int threads)
+Runner::Runner(std::shared_ptr<const Model> model, std::shared_ptr<KvCache> cache, const pyrt_kernels& kernels, int threads, bool fast)
     : model_(std::move(model)),
       cache_(std::move(cache)),
       pool_(threads),
+      fast_(fast && kernels.to_tiles),
       ctx_{kernels, pool_, stream_ahead()},
       attention_({model_->config.n_heads, model_->config.n_kv_heads, model_->config.head_dim}, *cache_),
       angles_(model_->ropes.size()) {}
@@ -48,6 +49,7 @@ void Runner::step(const Batch& batch, const StepControl& control, const Logits& 
 void Runner::reserve(const Batch& batch) {
   const Config& c = model_->config;
   n_rows_ = batch.n_rows;
+  ctx_.tiled = fast_ ? batch.n_prompt : 0;
   hidden_.reserve(n_rows_, c.d_model);
   normed_.reserve(n_rows_, c.d_model);
   result_.reserve(n_rows_, c.d_model);
@@ -57,6 +59,8 @@ void Runner::reserve(const Batch& batch) {
   qkv_[2].reserve(n_rows_, c.kv_dim());
   ff_.reserve(n_rows_, c.d_ff);
   if (c.gated_mlp) gate_.reserve(n_rows_, c.d_ff);
+  if (ctx_.tiled > 0)
+    for (Activations* x : {&normed_, &joined_, &ff_}) x->reserve_tiles();
   const size_t angle_bytes = size_t(n_rows_) * size_t(c.rope_dim) * sizeof(float);
   for (Buffer& b : angles_)
     if (b.size() < angle_bytes) b = Buffer(angle_bytes);
@@ -96,12 +100,11 @@ bool Runner::norm_row(const NormWeights& norm, const float* x, float* out) const
   return ctx_.kernels.layer_norm(x, norm.w.data(), norm.bias.empty() ? nullptr : norm.bias.data(), eps, c.d_model, out) == 0;
 }
 
-// x += post(result + bias) if a block `before` has left its result; then normed = norm(x), with codes if a consumer wants them.
-void Runner::normed(const char* what, int64_t layer, const NormWeights& norm, const Linear* before, const NormWeights* post,
-                    Activations& x, std::span<const Product> consumers) {
+// x += post(result + bias) if a block `before` has left its result; then normed = norm(x), prepared for its consumers.
+void Runner::normed(const Context& ctx, const char* what, int64_t layer, const NormWeights& norm, const Linear* before,
+                    const NormWeights* post, Activations& x, std::span<const Product> consumers) {
   const int64_t d = model_->config.d_model;
-  const bool codes = wants_codes(consumers);
-  ctx_.rows(n_rows_, [&](int64_t first, int64_t last, int) {
+  ctx.rows(n_rows_, [&](int64_t first, int64_t last, int) {
     bool finite = true;
     for (int64_t r = first; r < last; ++r) {
       float* stream = x.row(r);
@@ -113,7 +116,7 @@ void Runner::normed(const char* what, int64_t layer, const NormWeights& norm, co
       }
       finite &= norm_row(norm, stream, normed_.row(r));
     }
-    if (codes) finite &= quantize_rows(ctx_.kernels, normed_, d, n_rows_, first, last);
+    finite &= prepare_rows(ctx, consumers, normed_, d, n_rows_, first, last);
     if (!finite) non_finite_ = true;
   });
   if (non_finite_) throw NonFiniteError(text("layer ", layer, ": a value going into ", what, " is not finite"));
@@ -158,7 +161,7 @@ void Runner::attention_block(const Batch& batch, int64_t layer, bool last) {
   const Product qkv[] = {{&w.q.w, qkv_[0].row(0), qkv_[0].ld()},
                          {&w.k.w, qkv_[1].row(0), qkv_[1].ld()},
                          {&w.v.w, qkv_[2].row(0), qkv_[2].ld()}};
-  normed("attention", layer, w.attn_norm, before ? &before->down : nullptr,
+  normed(ctx_, "attention", layer, w.attn_norm, before ? &before->down : nullptr,
          before && c.post_norms ? &before->mlp_post_norm : nullptr, hidden_, qkv);
   multiply(ctx_, normed_, n_rows_, qkv);
   ctx_.rows(n_rows_, [&](int64_t first, int64_t end, int) {
@@ -171,9 +174,9 @@ void Runner::attention_block(const Batch& batch, int64_t layer, bool last) {
 
   const Product o[] = {{&w.o.w, result_.row(0), result_.ld()}};
   attention_.run(ctx_, layer, batch.tables[size_t(cache_->group_of(layer))], [&](int64_t r) { return joined_.row(r); });
-  if (wants_codes(o))
+  if (wants_preparing(ctx_, o))
     ctx_.rows(n_rows_, [&](int64_t first, int64_t end, int) {
-      if (!quantize_rows(ctx_.kernels, joined_, c.q_dim(), n_rows_, first, end)) non_finite_ = true;
+      if (!prepare_rows(ctx_, o, joined_, c.q_dim(), n_rows_, first, end)) non_finite_ = true;
     });
   if (non_finite_) throw NonFiniteError(text("layer ", layer, ": a result of attention is not finite"));
   multiply(ctx_, joined_, n_rows_, o);
@@ -182,9 +185,10 @@ void Runner::attention_block(const Batch& batch, int64_t layer, bool last) {
 // The last layer needs K and V of all rows, the rest only for rows whose logits are asked for: they move to the front.
 void Runner::keep_wanted(const Batch& batch) {
   const Config& c = model_->config;
-  int64_t kept = 0;
+  int64_t kept = 0, kept_tiled = 0;
   for (int64_t r = 0; r < n_rows_; ++r) {
     if (!batch.want[r]) continue;
+    kept_tiled += r < ctx_.tiled;
     if (kept != r) {
       std::memcpy(hidden_.row(kept), hidden_.row(r), size_t(c.d_model) * sizeof(float));
       std::memcpy(qkv_[0].row(kept), qkv_[0].row(r), size_t(c.q_dim()) * sizeof(float));
@@ -194,6 +198,7 @@ void Runner::keep_wanted(const Batch& batch) {
   }
   if (kept == n_rows_) return;
   n_rows_ = kept;
+  ctx_.tiled = kept_tiled;
   rows_.resize(size_t(kept));
   attention_.plan(ctx_, rows_);
 }
@@ -205,10 +210,9 @@ void Runner::mlp_block(int64_t layer) {
   const Product up[] = {{&w.up.w, ff_.row(0), ff_.ld()}, {&w.gate.w, gate_.row(0), gate_.ld()}};
   const Product down[] = {{&w.down.w, result_.row(0), result_.ld()}};
   const std::span<const Product> inputs(up, c.gated_mlp ? 2 : 1);
-  normed("the feed-forward block", layer, w.mlp_norm, &w.o, c.post_norms ? &w.attn_post_norm : nullptr, hidden_, inputs);
+  normed(ctx_, "the feed-forward block", layer, w.mlp_norm, &w.o, c.post_norms ? &w.attn_post_norm : nullptr, hidden_, inputs);
   multiply(ctx_, normed_, n_rows_, inputs);
   const auto act = ctx_.kernels.*kActs[int(c.activation)];
-  const bool codes = wants_codes(down);
   ctx_.rows(n_rows_, [&](int64_t first, int64_t last, int) {
     for (int64_t r = first; r < last; ++r) {
       float *u = ff_.row(r), *g = c.gated_mlp ? gate_.row(r) : u;
@@ -216,13 +220,13 @@ void Runner::mlp_block(int64_t layer) {
       if (c.gated_mlp) add(w.gate.bias, g);
       act(g, c.gated_mlp ? u : nullptr, c.d_ff, u);
     }
-    if (codes && !quantize_rows(ctx_.kernels, ff_, c.d_ff, n_rows_, first, last)) non_finite_ = true;
+    if (!prepare_rows(ctx_, down, ff_, c.d_ff, n_rows_, first, last)) non_finite_ = true;
   });
   if (non_finite_) throw NonFiniteError(text("layer ", layer, ": a value inside the feed-forward block is not finite"));
   multiply(ctx_, ff_, n_rows_, down);
 }
 
-// logits = head(norm(x)), and what sampling needs of them
+// logits = head(norm(x)), and what sampling needs of them. The head never multiplies by tiles: mostly one row of a prompt wants it.
 void Runner::unembed(const Logits& out) {
   const Model& m = *model_;
   const Layer& last = m.layers.back();
@@ -231,9 +235,11 @@ void Runner::unembed(const Logits& out) {
   if (!direct && tail_.size() < size_t(n_rows_ * padded) * sizeof(float)) tail_ = Buffer(size_t(n_rows_ * padded) * sizeof(float));
   float* values = direct ? out.values : tail_.as<float>();
   const Product head[] = {{&m.unembed(), values, padded}};
-  normed("the final norm", m.config.n_layers, m.final_norm, &last.down, m.config.post_norms ? &last.mlp_post_norm : nullptr,
+  Context exact = ctx_;
+  exact.tiled = 0;
+  normed(exact, "the final norm", m.config.n_layers, m.final_norm, &last.down, m.config.post_norms ? &last.mlp_post_norm : nullptr,
          hidden_, head);
-  multiply(ctx_, normed_, n_rows_, head);
+  multiply(exact, normed_, n_rows_, head);
   ctx_.rows(n_rows_, [&](int64_t first, int64_t end, int) {
     for (int64_t r = first; r < end; ++r) {
       if (!direct) std::memcpy(out.values + r * n_vocab, values + r * padded, size_t(n_vocab) * sizeof(float));

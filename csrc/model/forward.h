@@ -25,7 +25,8 @@ constexpr int64_t kLogitBlock = 256;
 
 class Runner {
  public:
-  Runner(std::shared_ptr<const Model> model, std::shared_ptr<KvCache> cache, const pyrt_kernels& kernels, int threads);
+  // fast: prompt tokens multiply by bf16 tiles, if the kernels have them.
+  Runner(std::shared_ptr<const Model> model, std::shared_ptr<KvCache> cache, const pyrt_kernels& kernels, int threads, bool fast = false);
 
   // Runs the batch: writes K and V of all rows into the cache and the logits of the rows that want them. Error for a
   // batch out of range, NonFiniteError naming the layer, Cancelled as `control` says.
@@ -33,6 +34,7 @@ class Runner {
 
   const pyrt_kernels& kernels() const { return ctx_.kernels; }
   ThreadPool& pool() { return pool_; }
+  bool fast() const { return fast_; }
   const Model& model() const { return *model_; }
   const KvCache& cache() const { return *cache_; }
   int64_t saturated() const { return saturated_; }  // values beyond f16 in the last step's keys and values
@@ -45,13 +47,14 @@ class Runner {
   void mlp_block(int64_t layer);
   void unembed(const Logits& out);
   void keep_wanted(const Batch& batch);
-  void normed(const char* what, int64_t layer, const NormWeights& norm, const Linear* before, const NormWeights* post,
-              Activations& x, std::span<const Product> consumers);
+  void normed(const Context& ctx, const char* what, int64_t layer, const NormWeights& norm, const Linear* before,
+              const NormWeights* post, Activations& x, std::span<const Product> consumers);
   bool norm_row(const NormWeights& norm, const float* x, float* out) const;
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<KvCache> cache_;
   ThreadPool pool_;
+  bool fast_;
   Context ctx_;
   Attention attention_;
   int64_t n_rows_ = 0;          // rows that are still carried: after the last layer's K and V, only the wanted ones

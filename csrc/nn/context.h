@@ -12,6 +12,7 @@ struct Context {
   const pyrt_kernels& kernels;
   ThreadPool& pool;
   int64_t stream_ahead;  // bytes of weights to fetch ahead, 0: none
+  int64_t tiled = 0;     // the step's first rows, prompt tokens in "fast" numerics, multiply by bf16 tiles where weights can
 
   // fn(first row, last row, worker) over pieces of [0, rows): one piece if there are few rows, so that a single row
   // costs no barrier.

@@ -12,6 +12,9 @@ from pyrt.errors import ContextLengthError, MemoryLimitError
 WINDOWS = [(0,), (0, 40), (64,), (40, 0, 100)]
 
 
+in_both_numerics = pytest.mark.parametrize("numerics", ["exact", "fast"])
+
+
 def prompt_of(n, seed=0):
     return random.Random(seed).choices(range(N_VOCAB), k=n)
 
@@ -27,8 +30,9 @@ def test_greedy_is_what_the_model_says(windows, n):
 
 @pytest.mark.parametrize("windows", WINDOWS)
 @pytest.mark.parametrize("n", [32, 33, 64, 65, 200])
-def test_a_cached_prefix_changes_nothing(windows, n):
-    f = make_engine(windows)
+@in_both_numerics
+def test_a_cached_prefix_changes_nothing(windows, n, numerics):
+    f = make_engine(windows, numerics=numerics)
     prompt = prompt_of(n)
     cold = f.run(prompt, max_tokens=10)
     warm = f.run(prompt, max_tokens=10)
@@ -47,6 +51,19 @@ def test_generated_tokens_are_a_prefix_too(windows):
     out = f.run(follow, max_tokens=20)
     assert out.usage.cached_tokens == 96
     assert out.tokens == f.expect(follow, 20)
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_fast_prompts_share_no_generated_tokens(windows):
+    """What was generated has other bits than the same tokens in a prompt, so it is computed again."""
+    f = make_engine(windows, numerics="fast")
+    prompt = prompt_of(40)
+    turn = f.run(prompt, max_tokens=100)
+    follow = prompt + turn.tokens + prompt_of(5, seed=1)
+    for cached in (32, 128):
+        out = f.run(follow, max_tokens=20)
+        assert out.usage.cached_tokens == cached
+        assert out.tokens == f.expect(follow, 20)
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
@@ -102,8 +119,9 @@ def test_a_window_needs_its_last_pages():
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_batched_is_as_alone(windows):
-    f = make_engine(windows)
+@in_both_numerics
+def test_batched_is_as_alone(windows, numerics):
+    f = make_engine(windows, numerics=numerics)
     prompts = [prompt_of(n, seed=n) for n in (1, 5, 33, 64, 150, 7, 32, 90)]
     jobs = [f.job(p, max_tokens=30 + i).submit() for i, p in enumerate(prompts)]
     for i, (job, prompt) in enumerate(zip(jobs, prompts, strict=True)):
@@ -113,10 +131,11 @@ def test_batched_is_as_alone(windows):
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 32, 50])
-def test_any_chunking_of_the_prompt(chunk, monkeypatch):
+@in_both_numerics
+def test_any_chunking_of_the_prompt(chunk, numerics, monkeypatch):
     monkeypatch.setattr(schedule, "CHUNK", chunk)
     monkeypatch.setattr(schedule, "CHUNK_BESIDE_DECODE", chunk)
-    f = make_engine((0, 40))
+    f = make_engine((0, 40), numerics=numerics)
     prompts = [prompt_of(n, seed=n) for n in (130, 64, 9)]
     jobs = [f.job(p, max_tokens=12).submit() for p in prompts]
     assert [job.wait().tokens for job in jobs] == [f.expect(p, 12) for p in prompts]
@@ -124,13 +143,14 @@ def test_any_chunking_of_the_prompt(chunk, monkeypatch):
 
 
 @pytest.mark.parametrize("windows", [(0,), (0, 40)])
-def test_preempted_sequences_come_back_unchanged(windows):
+@in_both_numerics
+def test_preempted_sequences_come_back_unchanged(windows, numerics):
     """Five sequences that need 25 pages at their end, with 8 pages for all."""
-    f = make_engine(windows, n_ctx=160, pages=[8] * len(windows))
+    f = make_engine(windows, n_ctx=160, pages=[8] * len(windows), numerics=numerics)
     prompts = [prompt_of(20, seed=i) for i in range(5)]
     jobs = [f.job(p, max_tokens=130, temperature=1.0, seed=i).submit() for i, p in enumerate(prompts)]
     together = [job.wait() for job in jobs]
-    alone = make_engine(windows, n_ctx=160)
+    alone = make_engine(windows, n_ctx=160, numerics=numerics)
     for i, (prompt, out) in enumerate(zip(prompts, together, strict=True)):
         assert out.tokens == alone.run(prompt, max_tokens=130, temperature=1.0, seed=i).tokens
         assert len(out.tokens) == 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from reference.kernels import Keys
 
 from kernels import calls, inputs
-from kernels.ctable import ISAS, ffi, kernel_names, rows, table
+from kernels.ctable import CSRC, ISAS, ffi, kernel_names, rows, table
 from kernels.exact import Partial
 from kernels.packing import LAYOUTS, Layout, pack
 
 Array = np.ndarray
 f32 = np.float32
+
+TILES = [name for name in kernel_names() if "tiles" in name]
 
 
 def quantized(layout: Layout) -> Callable[[Any], Any]:
@@ -116,11 +119,18 @@ def test_same_bits_as_scalar(isa: Any, kernel: str) -> None:
 
 
 def test_no_kernel_without_a_case() -> None:
-    assert sorted(CASES) == sorted(kernel_names())
+    assert sorted(CASES) == sorted(set(kernel_names()) - set(TILES))
 
 
 def test_no_layout_without_a_kernel() -> None:
     assert {layout.kernel for layout in LAYOUTS} < set(kernel_names())
+
+
+def test_the_kernels_without_bits_to_agree_on() -> None:
+    """Those of "fast" prompts: a program compares them with sums in double, on machines that have tiles."""
+    assert {f"tiles_{layout.name.lower()}" for layout in LAYOUTS} < set(TILES)
+    program = (CSRC.parent / "tests/cpp/test_tiles.cc").read_text()
+    assert {name for name in TILES if not re.search(rf"\b{name}\b", program)} == set()
 
 
 def test_a_table_names_its_isa(isa: Any, request: pytest.FixtureRequest) -> None:

@@ -1,5 +1,7 @@
 // The core without Python: a small random model of every packed type, run by every ISA, on one and on several threads,
 // in one step, in chunks and batched. Prints one hash of the logits a model; the lines must be the same on every machine.
+// usage: driver [isa...]; without names, all that run here.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -186,13 +188,19 @@ std::vector<Case> cases() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> named(argv + 1, argv + argc);
+  for (int i = 1; i < argc; ++i)
+    if (!pyrt_kernel_table(argv[i])) {
+      std::printf("isa %s cannot run here\n", argv[i]);
+      return 2;
+    }
   for (const Case& c : cases()) {
     const std::shared_ptr<Model> model = build(c);
     for (const char* kv : {"f16", "f32", "int8"}) {
       uint64_t first = 0;
       for (const IsaChoice& isa : isa_choices()) {
-        if (!isa.table) continue;
+        if (!isa.table || (!named.empty() && std::find(named.begin(), named.end(), isa.name) == named.end())) continue;
         const std::vector<float> logits = run(model, *isa.table, 1, kTokens, false, kv);
         const uint64_t whole = hash_of(logits);
         if (first == 0) first = whole;

@@ -16,6 +16,7 @@ namespace layouts = pyrt::layouts;
 #include "kernels/attn/attention.inl.h"
 #ifdef PYRT_TILES
 #include "kernels/gemm/tiles.inl.h"
+#include "kernels/attn/tiles.inl.h"
 #define PYRT_QUANT(L) gemm_quant_tiles<layouts::L>
 #define PYRT_IF_TILES(...) __VA_ARGS__
 #else
@@ -41,5 +42,6 @@ extern "C" const pyrt_kernels PYRT_JOIN(pyrt_kernels_, PYRT_ISA) = {
     act_times<silu_lanes>,    act_times<gelu_tanh_lanes>, act_times<gelu_erf_lanes>,
     exp_array,                max_sum_exp,              to_f16,
     attention<KvF16>,         attention<KvF32>,         attention<KvInt8>,
+    PYRT_IF_TILES(attention_tiles<KvF16>), PYRT_IF_TILES(attention_tiles<KvF32>), PYRT_IF_TILES(attention_tiles<KvInt8>),
     attn_merge,
 };

@@ -75,6 +75,10 @@ typedef struct pyrt_kernels {
   void (*attn_f16)(const pyrt_attn*);
   void (*attn_f32)(const pyrt_attn*);
   void (*attn_int8)(const pyrt_attn*);
+  /* The same by bf16 tiles; null where the CPU has none. */
+  void (*attn_tiles_f16)(const pyrt_attn*);
+  void (*attn_tiles_f32)(const pyrt_attn*);
+  void (*attn_tiles_int8)(const pyrt_attn*);
   /* Merges the partial result (m2, l2, o2 [d]) of a later split into (m, l, o [d]). Neither may be empty. */
   void (*attn_merge)(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t d);
 } pyrt_kernels;

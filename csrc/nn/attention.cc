@@ -13,7 +13,7 @@ void Attention::plan(const Context& ctx, std::span<const QueryRow> rows) {
   tiles_.clear();
   for (int64_t r = 0; r < n_rows_; ++r) {
     const bool follows = r > 0 && rows_[size_t(r)].sequence == rows_[size_t(r - 1)].sequence;
-    if (follows && tiles_.back().rows < kTileRows)
+    if (follows && tiles_.back().rows < kTileRows && r != ctx.tiled)
       ++tiles_.back().rows;
     else
       tiles_.push_back({r, 1});
@@ -76,7 +76,8 @@ void Attention::attend_split(const Context& ctx, int64_t layer, const PageTable&
   for (int64_t b = block0; b < block1; ++b) blocks[b - block0] = cache_.block(layer, kv_head, pages[b]);
   const pyrt_attn call{tile.rows * g, d, q_ + index(kv_head, tile.first) * d, work.begin, work.end, block0, block1, blocks,
                        m, l, o};
-  (ctx.kernels.*cache_.format().attend)(&call);
+  const KvFormat& format = cache_.format();
+  (ctx.kernels.*(tile.first < ctx.tiled ? format.attend_by_tiles : format.attend))(&call);
 }
 
 void Attention::merge_split(const Context& ctx, const Tile& tile, int64_t kv_head, const float* m, const float* l,

@@ -51,9 +51,9 @@ int64_t write_int8(const pyrt_kernels&, const float* k, const float* v, int64_t 
 }
 
 constexpr KvFormat kFormats[] = {
-    {"f16", 2, 0, write_f16, &pyrt_kernels::attn_f16},
-    {"f32", 4, 0, write_f32, &pyrt_kernels::attn_f32},
-    {"int8", 1, 2 * kPageTokens * 4, write_int8, &pyrt_kernels::attn_int8},
+    {"f16", 2, 0, write_f16, &pyrt_kernels::attn_f16, &pyrt_kernels::attn_tiles_f16},
+    {"f32", 4, 0, write_f32, &pyrt_kernels::attn_f32, &pyrt_kernels::attn_tiles_f32},
+    {"int8", 1, 2 * kPageTokens * 4, write_int8, &pyrt_kernels::attn_int8, &pyrt_kernels::attn_tiles_int8},
 };
 
 const KvFormat& format_named(std::string_view name) {

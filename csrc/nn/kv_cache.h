@@ -21,6 +21,7 @@ struct KvFormat {
   // Writes token `slot` of a block; k, v [d], the block's rows have d_block >= d. Returns how many values overflowed.
   int64_t (*write)(const pyrt_kernels&, const float* k, const float* v, int64_t d, int64_t d_block, int slot, uint8_t* block);
   void (*pyrt_kernels::* attend)(const pyrt_attn*);
+  void (*pyrt_kernels::* attend_by_tiles)(const pyrt_attn*);
 };
 const KvFormat* find_kv_format(std::string_view name);  // f16, f32, int8; null: none of these
 

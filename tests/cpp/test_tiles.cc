@@ -1,4 +1,4 @@
-// The bf16 tile kernels of "fast" prompts against sums in double, on machines that have tiles; elsewhere it says so.
+// The bf16 tile kernels of "fast" prompts, products and attention, against sums in double, on machines that have tiles; elsewhere it says so.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -102,6 +102,112 @@ void check(const pyrt_kernels& t, const Case& c, int64_t cols) {
   EXPECT(t.to_tiles(bad.data(), cols, cols, 0, 1, tiles.data()) != 0);
 }
 
+struct Keys {
+  int bytes;  // an element
+  void (*kernel)(const pyrt_attn*);
+};
+
+constexpr int kBlocks = 9, kQueries = 37;
+constexpr int64_t kFirstBlock = 2;  // the call begins amid a step
+
+// Key or value `i` of a block, as the cache stores it.
+double element(const Keys& keys, const uint8_t* block, int64_t i) {
+  if (keys.bytes == 4) {
+    float x;
+    std::memcpy(&x, block + 4 * i, 4);
+    return x;
+  }
+  uint16_t half;
+  if (keys.bytes == 1) return int8_t(block[i]);
+  std::memcpy(&half, block + 2 * i, 2);
+  return f16_to_f32(half);
+}
+
+void check_attention(const Keys& keys, int64_t d) {
+  const int64_t scales = 64 * d * keys.bytes;
+  std::vector<std::vector<uint8_t>> blocks(kBlocks, std::vector<uint8_t>(size_t(scales + 256)));
+  const void* pointers[kBlocks];
+  for (int b = 0; b < kBlocks; ++b) {
+    uint8_t* block = blocks[size_t(b)].data();
+    pointers[b] = block;
+    for (int64_t i = 0; i < 64 * d; ++i) {
+      const float x = next_float(1);
+      const uint16_t half = f32_to_f16(x);
+      if (keys.bytes == 4) std::memcpy(block + 4 * i, &x, 4);
+      if (keys.bytes == 2) std::memcpy(block + 2 * i, &half, 2);
+      if (keys.bytes == 1) block[i] = uint8_t(int8_t(127 * x));
+    }
+    for (int i = 0; i < 64; ++i) {
+      const float x = (1 + next_float(0.3f)) / 127;
+      std::memcpy(block + scales + 4 * i, &x, 4);
+    }
+  }
+  const auto scale = [&](const uint8_t* block, int i) {
+    float x = 1;
+    if (keys.bytes == 1) std::memcpy(&x, block + scales + 4 * i, 4);
+    return double(x);
+  };
+  std::vector<float> q(size_t(kQueries * d));
+  for (float& x : q) x = next_float(3.0f / float(d));
+  std::vector<int64_t> begin, end;
+  for (int64_t r = 0; r < kQueries; ++r) {
+    begin.push_back(r < 20 ? 0 : 32 * kFirstBlock + 4 * r);
+    end.push_back(32 * kFirstBlock + (r < 2 ? 0 : 1 + 7 * r));  // the first two see nothing
+  }
+  std::vector<float> m(kQueries), l(kQueries), o(size_t(kQueries * d));
+  const auto run = [&](int64_t first, int64_t rows, float* to_m, float* to_l, float* to_o) {
+    const pyrt_attn call = {rows, d, &q[size_t(first * d)], &begin[size_t(first)], &end[size_t(first)], kFirstBlock, kFirstBlock + kBlocks, pointers, to_m, to_l, to_o};
+    keys.kernel(&call);
+  };
+  run(0, kQueries, m.data(), l.data(), o.data());
+  for (int64_t r = 0; r < kQueries; ++r) {
+    std::vector<double> score, size;
+    std::vector<int64_t> at;
+    for (int64_t key = std::max(begin[size_t(r)], 32 * kFirstBlock); key < end[size_t(r)]; ++key) {
+      const uint8_t* block = blocks[size_t(key / 32 - kFirstBlock)].data();
+      double sum = 0, terms = 0;
+      for (int64_t i = 0; i < d; ++i) {
+        const double term = q[size_t(r * d + i)] * element(keys, block, i * 32 + key % 32) * scale(block, int(key % 32));
+        sum += term;
+        terms += std::fabs(term);
+      }
+      at.push_back(key);
+      score.push_back(sum);
+      size.push_back(terms);
+    }
+    if (at.empty()) {
+      EXPECT(m[size_t(r)] == -INFINITY && l[size_t(r)] == 0);
+      for (int64_t c = 0; c < d; ++c) EXPECT_EQ(o[size_t(r * d + c)], 0.0f);
+      continue;
+    }
+    // Queries, keys, weights and values are each off by up to 2^-9 of themselves.
+    const double top = *std::max_element(score.begin(), score.end()), error = 0x1.1p-8 * *std::max_element(size.begin(), size.end());
+    EXPECT(std::fabs(m[size_t(r)] - top) <= error);
+    double total = 0;
+    for (double s : score) total += std::exp(s - top);
+    EXPECT(std::fabs(l[size_t(r)] * std::exp(m[size_t(r)] - top) / total - 1) <= 2 * error + 1e-6);
+    for (int64_t c = 0; c < d; ++c) {
+      double sum = 0, terms = 0;
+      for (size_t j = 0; j < at.size(); ++j) {
+        const uint8_t* block = blocks[size_t(at[j] / 32 - kFirstBlock)].data();
+        const double term = std::exp(score[j] - top) / total * element(keys, block, 32 * d + at[j] % 32 * d + c) * scale(block, int(32 + at[j] % 32));
+        sum += term;
+        terms += std::fabs(term);
+      }
+      if (std::fabs(o[size_t(r * d + c)] / l[size_t(r)] - sum) <= terms * (2 * error + 0x1.1p-8)) continue;
+      expect(false, __FILE__, __LINE__, "attention of row " + shown(r) + " near its sum, " + shown(keys.bytes) + " bytes, d " + shown(d));
+      return;
+    }
+  }
+  for (int64_t first : {1, 5, 21}) {  // the same whatever rows stand beside
+    const int64_t rows = std::min<int64_t>(kQueries - first, 18);
+    std::vector<float> m2(size_t(rows), 0.0f), l2(size_t(rows), 0.0f), o2(size_t(rows * d), -7.0f);
+    run(first, rows, m2.data(), l2.data(), o2.data());
+    EXPECT(std::equal(m2.begin(), m2.end(), &m[size_t(first)]) && std::equal(l2.begin(), l2.end(), &l[size_t(first)]));
+    EXPECT(std::memcmp(o2.data(), &o[size_t(first * d)], o2.size() * 4) == 0);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -117,5 +223,7 @@ int main() {
     for (int64_t cols : {256, 768, 2048}) check(*t, c, cols);
   for (int64_t cols : {32, 96, 608, 672}) check(*t, cases[0], cols);
   for (int64_t cols : {1, 63, 650}) check(*t, cases[8], cols);
+  for (int64_t d : {16, 64, 80, 256, 272})  // the last goes the other way
+    for (const Keys& keys : {Keys{2, t->attn_tiles_f16}, Keys{4, t->attn_tiles_f32}, Keys{1, t->attn_tiles_int8}}) check_attention(keys, d);
   return finish("test_tiles");
 }

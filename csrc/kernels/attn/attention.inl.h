@@ -171,8 +171,9 @@ inline void attend(const pyrt_attn* a, const AttnStep& step, int64_t r, int64_t 
   if constexpr (kRows > 1) attend<Kv, (kRows > 4 ? 4 : kRows - 1)>(a, step, r, last);
 }
 
-template <class Kv>
-void attention(const pyrt_attn* a) {
+// fn(step, first row, last row): the rows that see something of the step stand together, since begin and end ascend.
+template <class Fn>
+inline void for_each_step(const pyrt_attn* a, const Fn& fn) {
   for (int64_t r = 0; r < a->rows; ++r) {
     a->m[r] = -__builtin_inff();
     a->l[r] = 0;
@@ -190,8 +191,13 @@ void attention(const pyrt_attn* a) {
     while (first < a->rows && a->end[first] <= step.start) ++first;
     int64_t last = a->rows;
     while (last > first && a->begin[last - 1] >= next * kBlock) --last;
-    attend<Kv>(a, step, first, last);  // begin and end ascend: the rows that see something of this step stand together
+    fn(step, first, last);
   }
+}
+
+template <class Kv>
+void attention(const pyrt_attn* a) {
+  for_each_step(a, [&](const AttnStep& step, int64_t first, int64_t last) { attend<Kv>(a, step, first, last); });
 }
 
 inline void attn_merge(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t d) {

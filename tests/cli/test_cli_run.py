@@ -291,5 +291,5 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     os.read(process.stdout.fileno(), 1)
     process.stdout.close()
     assert process.stderr is not None
-    assert process.stderr.read() == b""
     assert process.wait(timeout=30) == 0
+    assert process.stderr.read() == b""

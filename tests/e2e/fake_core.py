@@ -235,3 +235,11 @@ def make_engine(windows=(0,), n_ctx=512, pages=None, memory_pages=None, **runner
     fake = FakeRunner(cache, **runner)
     engine = Engine(fake, PagedCache(cache, limits, b"fake"), N_VOCAB)
     return Fixture(engine, fake, cache, windows, n_ctx)
+
+
+def until(condition, seconds=20):
+    """Wait for what another thread is about to do."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "never happened"
+        time.sleep(0.001)

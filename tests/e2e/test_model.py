@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from e2e.fake_core import Letters
+from e2e.fake_core import Letters, until
 from model.stepping import build
 from reference.tiny import tiny
 
@@ -66,7 +66,7 @@ def test_the_same_bits_cold_cached_batched_and_by_any_threads(family):
         assert again[-1].usage.cached_tokens == 128
     with make(family, threads=2) as model, ThreadPoolExecutor(5) as pool:
         calls = [pool.submit(model.generate, p, seed=i, **SAMPLED) for i, p in enumerate(prompts)]
-        assert [bits(call.result()) for call in calls] == alone
+        assert [bits(call.result(60)) for call in calls] == alone
     for isa in _core.cpu()["isas"]:
         with make(family, isa=isa) as model:
             assert bits(model.generate(prompts[2], seed=2, **SAMPLED)) == alone[2]
@@ -206,30 +206,46 @@ def test_a_closed_or_forgotten_model_lets_go_of_its_weights():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_runs_on_the_same_weights():
-    """Forked while another thread is in a step: the child gets its own engine, and the same bits."""
-    with make("gemma3") as model, ThreadPoolExecutor(1) as pool:
+    """Forked while another thread is in a step: the child gets its own engine, and the same bits.
+
+    The open stream is another model's, which nobody drives: else the busy thread may bring it to its end
+    before the fork.
+    """
+    forked = threading.Event()
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    with make("gemma3") as model, make("gemma3") as idle, ThreadPoolExecutor(1) as pool:
         expected = bits(model.generate(prompt_of(50), max_tokens=20, logprobs=0))
-        open_stream = model.stream(prompt_of(40), max_tokens=100)
+        open_stream = idle.stream(prompt_of(40), max_tokens=100)
         next(open_stream)
-        busy = pool.submit(model.generate, prompt_of(60), max_tokens=150)
-        context = multiprocessing.get_context("fork")
-        queue = context.SimpleQueue()
+
+        def generate():
+            outs = [model.generate(prompt_of(60), max_tokens=150)]
+            while not forked.is_set():
+                outs.append(model.generate(prompt_of(60), max_tokens=150))
+            return outs
 
         def child():
-            queue.put(bits(model.generate(prompt_of(50), max_tokens=20, logprobs=0)))
+            answers.put(bits(model.generate(prompt_of(50), max_tokens=20, logprobs=0)))
             try:
-                list(open_stream)
+                answers.put(list(open_stream))
             except Cancelled as error:
-                queue.put(str(error))
+                answers.put(str(error))
 
-        processes = [context.Process(target=child) for _ in range(2)]
-        for process in processes:
-            process.start()
+        processes = [context.Process(target=child, daemon=True) for _ in range(2)]
+        busy = pool.submit(generate)
+        try:
+            until(lambda: model.engine._driver)
+            for process in processes:
+                process.start()
+        finally:
+            forked.set()
+        given = [answers.get(timeout=60) for _ in range(4)]
         for process in processes:
             process.join(60)
             assert process.exitcode == 0
-        answers = [queue.get() for _ in range(4)]
-        assert answers.count(expected) == 2
-        assert sum("forked" in answer for answer in answers if isinstance(answer, str)) == 2
-        assert len(busy.result(60).tokens) == 150
+        assert given.count(expected) == 2
+        assert sum("forked" in answer for answer in given if isinstance(answer, str)) == 2
+        assert all(len(out.tokens) == 150 for out in busy.result(60))
+        assert sum(len(chunk.tokens) for chunk in open_stream) == 99
         assert bits(model.generate(prompt_of(50), max_tokens=20, logprobs=0)) == expected

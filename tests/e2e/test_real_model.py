@@ -77,7 +77,7 @@ def test_the_same_bits_alone_cached_batched_and_with_one_thread(name, request):
         alone = [bits(other.generate(prompt, **fields)) for prompt in prompts]
     with ThreadPoolExecutor(4) as pool:
         calls = [pool.submit(model.generate, prompt, **fields) for prompt in prompts * 2]
-        assert [bits(call.result()) for call in calls] == alone * 2
+        assert [bits(call.result(300)) for call in calls] == alone * 2
     cached = model.generate(long, **fields)
     assert cached.usage.cached_tokens > 512
     assert bits(cached) == alone[1]

@@ -58,7 +58,7 @@ class Server:
         finally:
             self._http.shutdown()
             self._http.server_close()
-            thread.join()
+            thread.join(60)
 
 
 class _Handler(BaseHTTPRequestHandler):

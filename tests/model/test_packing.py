@@ -62,7 +62,7 @@ def test_slices_and_threads_leave_no_trace(form: str) -> None:
             builder.add(name, kind, rows, cols, data)
     finally:
         packed.set()
-        changes.join()
+        changes.join(60)
     model = builder.build()
     means = stored["embed"].means
     for row in {*range(0, 20_011, 97), *range(7_600, 7_800), *range(20_000, 20_011)}:
@@ -132,7 +132,8 @@ def test_a_start_that_is_interrupted_cancels(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(thread, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             packing.__enter__()
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive()
     assert packing._builder.done == 0
     assert isinstance(packing._error, _core.Cancelled)
 
@@ -162,7 +163,8 @@ def test_progress_ends_at_the_whole(late: bool, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     with open_gguf(path) as source, loading._Packing(source, read_config(source), "auto", 2) as packing:
         if late:
-            packing._thread.join()
+            packing._thread.join(60)
+            assert not packing._thread.is_alive()
         packing.finish(lambda *progress: seen.append(progress))
     stages, done, totals = zip(*seen, strict=True)
     assert {*stages} == {"load"}

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyrt import _core, checks, options
-from pyrt.checkpoint import Checkpoint, open_checkpoint
+from pyrt.checkpoint import Checkpoint
 from pyrt.config import ModelConfig, read_config
 from pyrt.errors import MemoryLimitError, ModelFormatError
-from pyrt.gguf import GGUFFile, open_gguf
+from pyrt.gguf import GGUFFile
 from pyrt.hub import resolve
+from pyrt.source import Source, open_model
 from pyrt.weights import WeightTensor, map_weights
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ def load(
         given[name] = value
     check(given)
     path = resolve(model, offline, on_progress)
-    source = open_gguf(path) if path.suffix == ".gguf" else open_checkpoint(path)
-    with source:
+    with open_model(path) as source:
         config = read_config(source)
         n_ctx = _context_length(given["context_length"], config)
         _check_weights(source, memory_limit)
@@ -92,7 +92,7 @@ def load(
     return model_class(core, tokenizer, config, defaults, run, path, dtype)
 
 
-def _parts(source: GGUFFile | Checkpoint, chat_template: str | None) -> tuple[type[Model], Tokenizer]:
+def _parts(source: Source, chat_template: str | None) -> tuple[type[Model], Tokenizer]:
     """The tokenizer and what else is needed beside the weights; the imports take a third of its time."""
     from pyrt.model import Model
     from pyrt.tokenizer import tokenizer_from_source
@@ -115,9 +115,7 @@ def _no_collections() -> Iterator[None]:
 class _Packing:
     """A ``with`` block beside which a thread of its own packs the weights; it is over at the block's end."""
 
-    def __init__(
-        self, source: GGUFFile | Checkpoint, config: ModelConfig, dtype: str, threads: int | None
-    ) -> None:
+    def __init__(self, source: Source, config: ModelConfig, dtype: str, threads: int | None) -> None:
         self._threads = threads or int(_core.cpu()["threads"])
         self._path = source.path
         self._total = sum(info.nbytes for info in source.tensors.values())

@@ -12,8 +12,7 @@ from pyrt.errors import TemplateError
 from pyrt.vocab import END_OF_TURN, Parts
 
 if TYPE_CHECKING:
-    from pyrt.checkpoint import Checkpoint
-    from pyrt.gguf import GGUFFile
+    from pyrt.source import Source
 
 
 class Tokenizer:
@@ -184,18 +183,13 @@ def load_tokenizer(path: str | Path, *, chat_template: str | None = None) -> Tok
     the place of the model's own. Raises ModelFormatError or UnsupportedModelError.
     """
     path = Path(path)
-    if path.is_dir() or path.name == "tokenizer.json":
-        from pyrt.checkpoint import open_checkpoint
+    from pyrt.source import open_model
 
-        with open_checkpoint(path if path.is_dir() else path.parent, weights=False) as folder:
-            return tokenizer_from_source(folder, chat_template=chat_template)
-    from pyrt.gguf import open_gguf
-
-    with open_gguf(path) as file:
-        return tokenizer_from_source(file, chat_template=chat_template)
+    with open_model(path.parent if path.name == "tokenizer.json" else path, weights=False) as source:
+        return tokenizer_from_source(source, chat_template=chat_template)
 
 
-def tokenizer_from_source(source: GGUFFile | Checkpoint, *, chat_template: str | None = None) -> Tokenizer:
+def tokenizer_from_source(source: Source, *, chat_template: str | None = None) -> Tokenizer:
     """The tokenizer of an open model file or folder; see ``load_tokenizer``."""
     from pyrt.checkpoint import Checkpoint
 

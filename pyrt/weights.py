@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyrt.archs import ARCHS, Dialect, template
-from pyrt.checkpoint import Checkpoint
 from pyrt.config import ModelConfig, Shape
 from pyrt.errors import ModelFormatError, UnsupportedModelError
 from pyrt.gguf import GGUFFile
+from pyrt.source import Source
 from pyrt.tensors import FORMATS, TensorInfo, quoted
-
-Source = GGUFFile | Checkpoint
 
 _FLOATS: dict[str, np.dtype[Any]] = {"F32": np.dtype("<u4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
 

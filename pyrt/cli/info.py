@@ -6,15 +6,12 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyrt import hub, params, strict_json
 from pyrt.cli.console import Bars, memory, print_facts, print_json, print_table
 from pyrt.config import ModelConfig, config_from_hf, read_config
-
-if TYPE_CHECKING:
-    from pyrt.checkpoint import Checkpoint
-    from pyrt.gguf import GGUFFile
+from pyrt.source import Source, open_model
 
 KV_DTYPES = ("f32", "f16", "int8")
 
@@ -46,7 +43,7 @@ def look(model: str | None, offline: bool | None = None, on_progress: hub.Progre
         path = Path(model).expanduser()
         return Subject(path, config_from_hf(strict_json.load(path), path), {})
     path = hub.resolve(model, offline, on_progress)
-    with _open(path) as source:
+    with open_model(path) as source:
         from pyrt.weights import map_weights
 
         config = read_config(source)
@@ -120,7 +117,7 @@ def _print(facts: dict[str, Any], config: ModelConfig) -> None:
 
 def file_facts(path: Path) -> dict[str, Any]:
     """What the files of a model say about themselves, for `pyrt show`."""
-    with _open(path) as source:
+    with open_model(path) as source:
         types = Counter(tensor.format for tensor in source.tensors.values())
         facts: dict[str, Any] = {
             "file_bytes": sum(tensor.nbytes for tensor in source.tensors.values()),
@@ -131,7 +128,7 @@ def file_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def _config_facts(source: GGUFFile | Checkpoint) -> dict[str, Any]:
+def _config_facts(source: Source) -> dict[str, Any]:
     from pyrt.checkpoint import Checkpoint
 
     config = read_config(source)
@@ -145,13 +142,3 @@ def _config_facts(source: GGUFFile | Checkpoint) -> dict[str, Any]:
     keys = {"title": "general.name", "licence": "general.license", "tokenizer": "tokenizer.ggml.model"}
     said = {name: source.metadata[key] for name, key in keys.items() if key in source.metadata}
     return {**facts, **said, "chat_template": "tokenizer.chat_template" in source.metadata}
-
-
-def _open(path: Path) -> GGUFFile | Checkpoint:
-    if path.is_dir():
-        from pyrt.checkpoint import open_checkpoint
-
-        return open_checkpoint(path)
-    from pyrt.gguf import open_gguf
-
-    return open_gguf(path)

@@ -15,7 +15,7 @@ PYTHON_LAYERS = [
     "tensors header interrupt checks options",
     "strict_json gguf_header safetensors hub",
     "archs gguf checkpoint rope",
-    "config",
+    "config source",
     "weights",
     "kv sampling tokenizer chat vocab template stops results",
     "schedule engine params memory",

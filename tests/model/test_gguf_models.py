@@ -12,9 +12,11 @@ from reference.tiny import Model, tiny
 from reference.to_gguf import as_type, write_gguf
 from reference.transformer import Transformer
 
+import pyrt
 from pyrt.config import ModelConfig, read_config
 from pyrt.errors import ModelFormatError, UnsupportedModelError
-from pyrt.gguf import open_gguf
+from pyrt.gguf import GGUFFile, open_gguf
+from pyrt.source import open_model
 from pyrt.weights import WeightTensor, map_weights
 
 TOKENS = np.random.default_rng(1).integers(0, 300, 40)
@@ -74,6 +76,25 @@ def test_the_stored_bytes_come_out(family: str, form: str, tmp_path: Path) -> No
             np.testing.assert_array_equal(
                 tensor.data, as_type(form)("", before)[1].view(np.uint8).reshape(-1)
             )
+
+
+@pytest.mark.parametrize("name", ["no-ending", "UP.GGUF", "m.bin"])
+def test_a_file_is_known_by_its_content(name: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / name, "llama", *tiny("llama"), as_type("F32"))
+    with open_model(path) as source:
+        assert isinstance(source, GGUFFile)
+    for load in (pyrt.load, pyrt.load_tokenizer):
+        with pytest.raises(
+            ModelFormatError, match=r"tokenizer\.ggml\.tokens: is missing"
+        ):  # all else is read
+            load(path)
+
+
+def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_text("hello")
+    with pytest.raises(ModelFormatError, match=r"m\.gguf: magic: .* this one with b'hell'"):
+        pyrt.load(path)
 
 
 def test_llama3_scaling_is_in_the_divisors(tmp_path: Path) -> None:

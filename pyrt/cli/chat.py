@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pyrt.cli.console import Bars, note
+from pyrt.cli.console import Bars, checked, note
 from pyrt.cli.session import load, remark, sampling, say, without_template
 from pyrt.errors import ContextLengthError, PyrtError, TemplateError
 
@@ -30,6 +30,8 @@ def chat(args: argparse.Namespace) -> None:
         bars.close()
         if model.tokenizer.chat_template is None:
             raise TemplateError("the model has no chat template; `pyrt run --raw` continues text without one")
+        if hasattr(sys.stdin, "reconfigure"):
+            sys.stdin.reconfigure(errors="surrogateescape")  # one bad line shall not hide those after it
         if sys.stdin.isatty():
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401  (input() gets line editing and a history)
@@ -52,6 +54,11 @@ class _Conversation:
 
     def talk(self) -> None:
         while (line := self._read()) is not None:
+            try:
+                checked(line, "the message")
+            except PyrtError as error:
+                note(str(error))
+                continue
             command, _, rest = line.strip().partition(" ")
             if command == "/exit":
                 return

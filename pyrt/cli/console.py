@@ -38,7 +38,7 @@ def read_text(words: Sequence[str], what: str) -> str:
     """The words as one text; "-" among them, or none at all, stands for stdin (without its last newline)."""
     if not words and sys.stdin.isatty():
         raise UsageError(f"no {what}: give it as an argument or on stdin")
-    parts = [_stdin(what) if word == "-" else word for word in words or ("-",)]
+    parts = [_stdin(what) if word == "-" else checked(word, f"the {what}") for word in words or ("-",)]
     return " ".join(parts)
 
 
@@ -48,6 +48,14 @@ def read_file(path: str, what: str) -> str:
         return _stdin(what)
     with open(path, "rb") as file:
         return _decoded(file.read(), path)
+
+
+def checked(text: str, name: str) -> str:
+    """``text`` from an argument or a terminal: there Python lets bytes beyond UTF-8 through as surrogates.
+
+    PyrtError if there are any.
+    """
+    return _decoded(text.encode("utf-8", "surrogateescape"), name)
 
 
 def _stdin(what: str) -> str:

@@ -19,6 +19,15 @@ def positive(text: str) -> int:
     return number
 
 
+def utf8(text: str) -> str:
+    """Text that no byte beyond UTF-8 came in."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("is not UTF-8 text") from None
+    return text
+
+
 def counts(text: str) -> list[int]:
     """Numbers from 0 with commas between."""
     numbers = [int(part) for part in text.split(",")]
@@ -70,7 +79,9 @@ SAMPLING: dict[str, Flag] = {
     "presence_penalty": _flag("--presence-penalty", type=float, metavar="X", help="0 is none"),
     "frequency_penalty": _flag("--frequency-penalty", type=float, metavar="X", help="0 is none"),
     "seed": _flag("-s", "--seed", type=int, metavar="N", help="same seed, same text"),
-    "stop": _flag("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated"),
+    "stop": _flag(
+        "--stop", type=utf8, action="append", metavar="TEXT", help="end before this text; may be repeated"
+    ),
 }
 
 
@@ -85,7 +96,7 @@ class Spec(NamedTuple):
 
 _GENERATING = (("loading", LOADING), ("sampling (default: the model's own, else greedy)", SAMPLING))
 _MEASURING = {name: flag for name, flag in LOADING.items() if name not in ("context_length", "threads")}
-_SYSTEM = _flag("--system", metavar="TEXT", help="a system message before the first one")
+_SYSTEM = _flag("--system", type=utf8, metavar="TEXT", help="a system message before the first one")
 
 COMMANDS = {
     "run": Spec(

@@ -96,6 +96,21 @@ def test_a_question_that_does_not_fit_leaves_the_conversation(
     assert roles(model.asked[2]) == [("user", "Q1"), ("assistant", "A1"), ("user", "Q3")]
 
 
+def test_a_message_that_is_no_text_is_told_and_the_next_is_read(
+    model: FakeModel, stdin: Stdin, capsys: Out
+) -> None:
+    model.answers = [["A1"], ["A3"]]
+    stdin(b"Q1\ncaf\xe9\n/system \xff\nQ3\n")
+    assert main(["chat"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "A1\nA3\n"
+    assert err == (
+        "the message is not UTF-8 text: unexpected end of data at byte 3\n"
+        "the message is not UTF-8 text: invalid start byte at byte 8\n"
+    )
+    assert roles(model.asked[1]) == [("user", "Q1"), ("assistant", "A1"), ("user", "Q3")]
+
+
 def test_a_model_without_template_is_told_at_once(model: FakeModel, stdin: Stdin, capsys: Out) -> None:
     model.template = None
     stdin("Q1\n")

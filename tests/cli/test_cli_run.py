@@ -67,6 +67,17 @@ def test_stdin_that_is_no_text_is_one_line(model: FakeModel, stdin: Stdin, capsy
     )
 
 
+def test_an_argument_that_is_no_text_is_one_line(model: FakeModel, capsys: Out) -> None:
+    assert main(["run", "good", os.fsdecode(b"a\xff")]) == 1
+    assert (
+        capsys.readouterr().err == "pyrt: error: the prompt is not UTF-8 text: invalid start byte at byte 1\n"
+    )
+    for flag in ("--system", "--stop"):
+        assert main(["run", flag, os.fsdecode(b"\xff"), "x"]) == 2
+        assert f"{flag}: is not UTF-8 text" in capsys.readouterr().err
+    assert not model.loaded
+
+
 def test_raw_continues_the_text_itself(model: FakeModel) -> None:
     assert main(["run", "--raw", "The capital of"]) == 0
     assert model.asked == ["The capital of"]

@@ -33,6 +33,8 @@ def real(low: float, high: float = math.inf, *, above: bool = False) -> Callable
             number = float(value)
         except TypeError:
             raise TypeError(f"{name} must be a number, not {value!r}") from None
+        except OverflowError:  # an integer of hundreds of digits
+            number = math.inf
         if not math.isfinite(number):
             raise ValueError(f"{name}: {number} is not a finite number")
         if not low <= number <= high or (above and number == low):
@@ -71,11 +73,13 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
 def bias(name: str, value: Any) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a dict of token ids and numbers, not {value!r}")
+    most = float(np.finfo(np.float32).max)  # as the logits that it is added to
+    amount_of = real(-most, most)
     added = {}
     for token, amount in value.items():
         # OpenAI's JSON has the ids as strings.
         key = integer(0)(name, int(token) if isinstance(token, str) and token.isdecimal() else token)
-        added[key] = -math.inf if amount == -math.inf else real(-math.inf)(name, amount)
+        added[key] = -math.inf if amount == -math.inf else amount_of(name, amount)
     return added
 
 

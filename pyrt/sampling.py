@@ -175,7 +175,9 @@ def typical_p(kept: Kept, p: float) -> Kept:
         return kept
     probability = kept.weight / kept.total
     surprise = float(_core.log(np.array([kept.total]))[0]) - kept.z
-    entropy = float(np.sum(np.where(probability > 0, probability * surprise, 0.0)))
+    # Not where there is none: a logit of -inf, which only a vast temperature lets in, has infinite surprise.
+    parts = np.multiply(probability, surprise, out=np.zeros_like(surprise), where=probability > 0)
+    entropy = float(np.sum(parts))
     order = np.argsort(np.abs(surprise - entropy), kind="stable")
     count = int(np.searchsorted(np.cumsum(probability[order]), p)) + 1
     return _narrow(kept, np.sort(order[:count]))

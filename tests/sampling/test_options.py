@@ -38,6 +38,8 @@ OUT_OF_RANGE = [
     *[("n", 0), ("presence_penalty", 2.5), ("frequency_penalty", -3), ("seed", 2**64), ("deadline", 0)],
     *[("stop", ""), ("stop", ["a", ""]), ("truncate", "right"), ("stop_token_ids", [-5])],
     *[("logit_bias", {1: NAN}), ("logit_bias", {1: INF}), ("logit_bias", {-1: 1.0})],
+    *[("logit_bias", {1: 1e39}), ("logit_bias", {1: -1e39})],  # beyond float32
+    *[(name, 10**309) for name in REALS],
 ]
 WRONG_TYPES = [
     *[("max_tokens", 1.5), ("max_tokens", True), ("temperature", "hot"), ("top_k", 2.0), ("stop", 5)],

@@ -277,3 +277,10 @@ def test_low_and_high_temperatures_stay_finite():
         assert pick(logits, temperature=temperature, top_p=0.9) == best
         assert pick(logits, temperature=temperature, min_p=0.5) == best
     assert len({pick(logits, temperature=1e6, seed=i) for i in range(50)}) > 40
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_vast_temperature_keeps_forbidden_tokens_out():
+    fields = {"temperature": 1e300, "typical_p": 0.9, "logit_bias": {0: -math.inf}}
+    picked = {pick(FACT, seed=seed, **fields) for seed in range(200)}
+    assert picked == set(range(1, len(FACT)))

@@ -16,6 +16,7 @@ from pyrt.config import ModelConfig, read_config
 from pyrt.errors import MemoryLimitError, ModelFormatError
 from pyrt.gguf import GGUFFile
 from pyrt.hub import resolve
+from pyrt.interrupt import Shield
 from pyrt.source import Source, open_model
 from pyrt.weights import WeightTensor, map_weights
 
@@ -136,8 +137,9 @@ class _Packing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._builder.cancel()
-        self._thread.join()
+        with Shield():  # else another Ctrl-C would leave the thread behind
+            self._builder.cancel()
+            self._thread.join()
         self._error = None  # its traceback leads back here, so that only the collector would free the weights
 
     def finish(self, on_progress: Progress | None) -> _core.Model:

@@ -16,7 +16,7 @@ import numpy as np
 from pyrt import _core, scoring
 from pyrt.config import ModelConfig
 from pyrt.engine import Engine
-from pyrt.errors import ContextLengthError, PyrtError
+from pyrt.errors import Cancelled, ContextLengthError, PyrtError
 from pyrt.generate import Job, token_ids
 from pyrt.kv import PagedCache, page_limits
 from pyrt.memory import SEQUENCES, ModelInfo, RunOptions, kv_budget
@@ -320,6 +320,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _at_exit() -> None:
     """End the steps of daemon threads: the interpreter would kill these threads in the middle of C++."""
+    hook = threading.excepthook
+
+    def excepthook(args: threading.ExceptHookArgs) -> None:
+        if not isinstance(args.exc_value, Cancelled):  # no news, and told by half: the thread is killed next
+            hook(args)
+
+    threading.excepthook = excepthook
     for model in list(_models):
         model._refuse_more("the program ends")
 

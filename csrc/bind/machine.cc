@@ -39,7 +39,7 @@ py::dict cpu() {
 double bandwidth(double megabytes, int threads, double seconds) {
   PYRT_CHECK(megabytes >= 1 && megabytes <= 1 << 16, "megabytes is ", megabytes, ", not in 1..65536");
   ThreadPool pool(threads > 0 ? threads : default_threads());
-  py::gil_scoped_release release;
+  const WithoutGil without_gil;
   return read_bandwidth(pool, int64_t(megabytes * 1e6), seconds) / 1e9;
 }
 

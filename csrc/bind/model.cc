@@ -78,7 +78,7 @@ using Tensor = std::tuple<std::string, std::string, int64_t, int64_t, py::buffer
 void add_all(ModelBuilder& b, const std::vector<Tensor>& tensors) {
   std::vector<py::buffer_info> buffers;
   for (const Tensor& tensor : tensors) buffers.push_back(std::get<py::buffer>(tensor).request());
-  py::gil_scoped_release release;
+  const WithoutGil without_gil;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto& [name, format, rows, cols, data, store, mapped] = tensors[i];
     PYRT_CHECK(rows > 0 && cols > 0, "tensor ", name, " is [", rows, ", ", cols, "]");

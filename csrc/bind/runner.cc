@@ -23,8 +23,11 @@ struct Interrupted {};  // a signal handler raised; Python's error is set
 
 // Lets Python run its signal handlers, on the thread that called step.
 void poll_signals(void*) {
-  py::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) throw Interrupted{};
+  PyGILState_STATE state;
+  take_gil([&] { state = PyGILState_Ensure(); });
+  const bool raised = PyErr_CheckSignals() != 0;
+  PyGILState_Release(state);
+  if (raised) throw Interrupted{};
 }
 
 Batch batch_of(const Array<int32_t>& tokens, const Array<int32_t>& positions, const Array<int32_t>& sequences,
@@ -65,7 +68,7 @@ StepResult step(Runner& runner, const py::object& tokens, const py::object& posi
   control.deadline = deadline.value_or(0);
   control.poll = poll_signals;
   try {
-    py::gil_scoped_release release;
+    const WithoutGil without_gil;
     runner.step(batch, control, out);
   } catch (const Interrupted&) {
     throw py::error_already_set();

@@ -84,7 +84,7 @@ py::list piece_merges(const py::list& pieces) {
   const Texts texts(pieces);
   std::vector<Merge> found;
   {
-    py::gil_scoped_release release;
+    const WithoutGil without_gil;
     found = merges_of(texts.views());
   }
   return pairs(found, pieces);

@@ -7,6 +7,7 @@ Text goes to stdout, everything else to stderr. Exit codes: 0 done, 1 error (one
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -16,7 +17,25 @@ OK, ERROR, USAGE, CANCELLED = 0, 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; ``argv`` is without the program's name."""
+    """Run one command and return its exit code.
+
+    ``argv`` is without the program's name; None is the program's own call, with which the process ends.
+    """
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        # The next one ends the process without a word; Python would print it, out of whatever line it is at
+        # by then. Not in a function of its own, at whose first line the next one may come out already.
+        while argv is None:
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                break
+            except KeyboardInterrupt:
+                continue
+        return CANCELLED
+
+
+def _run(argv: Sequence[str]) -> int:
     from pyrt.cli.parser import parse
 
     if "numpy" not in sys.modules:  # no command uses NumPy's BLAS, whose threads are a third of its import
@@ -29,16 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        args = parse(sys.argv[1:] if argv is None else argv)
+        args = parse(argv)
         code = args.command(args)
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_gone()
-    except (KeyboardInterrupt, Cancelled):
+    except Cancelled:
         return CANCELLED
     except SystemExit as error:  # argparse: --help, usage
         return error.code if isinstance(error.code, int) else ERROR
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # in a class body, by Python 3.11
+            raise error.__cause__ from None
         return _failed(error)
     return OK if code is None else int(code)
 

@@ -275,14 +275,19 @@ class Endless(list):
 model.answers = [Endless()]
 vars(pyrt)["load"] = model.load
 from pyrt.cli import main
-sys.exit(main(["run", "x"]))
+code = main()
+{after}
+sys.exit(code)
 """
 
 
-def child(stdout: int) -> subprocess.Popen[bytes]:
-    code = CHILD.format(path=[str(Path(__file__).parent), *sys.path])
+def child(stdout: int, after: str = "") -> subprocess.Popen[bytes]:
+    code = CHILD.format(path=[str(Path(__file__).parent), *sys.path], after=after)
     return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=stdout, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", code, "run", "x"],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -294,6 +299,37 @@ def test_each_piece_is_written_when_it_is_made() -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err == b""
+
+
+def test_a_second_ctrl_c_ends_the_process_in_silence() -> None:
+    process = child(subprocess.PIPE, "signal.raise_signal(signal.SIGINT)")
+    assert process.stdout is not None
+    assert os.read(process.stdout.fileno(), 5) == b"word "
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT
+    assert err == b""
+
+
+def test_main_called_with_arguments_leaves_the_handler_alone(model: FakeModel) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    model.answers = [[KeyboardInterrupt()]]
+    assert main(["run", "x"]) == 130
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_while_a_class_is_made_is_130(model: FakeModel) -> None:
+    """As dataclasses are at import: Python 3.11 makes a RuntimeError of what comes out of __set_name__."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def answer(_: object, **__: object) -> None:
+        type("Made", (), {"field": Field()})
+
+    model.chat_stream = answer  # type: ignore[method-assign, assignment]
+    assert main(["run", "x"]) == 130
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

@@ -105,3 +105,19 @@ def test_functions_stay_functions_when_modules_of_their_name_are_imported(name):
     )
     done = python(code, PACKAGE.parent)
     assert done.stdout.strip() == "function", done.stderr
+
+
+def test_a_thread_that_comes_back_after_the_interpreter_ended_aborts_nothing():
+    """The daemon thread is in the core, without Python's lock, until the modules are being torn down."""
+    code = (
+        "import threading, time\n"
+        "from pyrt import _core\n"
+        "class Late:\n"
+        "    def __del__(self, sleep=time.sleep):\n"
+        "        sleep(1)\n"
+        "late = Late()\n"
+        "threading.Thread(target=_core.read_bandwidth, args=(1, 1, 0.4), daemon=True).start()\n"
+        "time.sleep(0.1)\n"
+    )
+    done = python(code, PACKAGE.parent)
+    assert (done.returncode, done.stderr) == (0, "")

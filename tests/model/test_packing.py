@@ -118,6 +118,30 @@ def test_an_interrupt_at_the_end_waits_for_the_thread(
     assert "pyrt-load" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_an_interrupt_at_the_end_of_packing_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C, while the block that the first one ended waits for the thread."""
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+    monkeypatch.setattr(loading, "map_weights", slowly(loading.map_weights))
+    with open_gguf(path) as source:
+        packing = loading._Packing(source, read_config(source), "auto", 2)
+        join = packing._thread.join
+
+        def interrupted() -> None:
+            signal.raise_signal(signal.SIGINT)
+            join()
+
+        monkeypatch.setattr(packing._thread, "join", interrupted)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt), packing:
+                pass
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert not packing._thread.is_alive()
+
+
 def test_a_start_that_is_interrupted_cancels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
     monkeypatch.setattr(loading, "map_weights", slowly(loading.map_weights))

@@ -25,8 +25,8 @@ def cpu() -> dict[str, Any]:
     """What this machine offers and what was chosen.
 
     isas: names that run here, best first. isa: the chosen one, or None and isa_problem says why.
-    why: {isa: reason}. threads: the default. affinity, physical_cores: counts. quota: CPUs that the cgroup
-    grants, or None. model_name. l1d, l2, l3: bytes.
+    why: {isa: reason}. threads: the default, or None and threads_problem says why. affinity,
+    physical_cores: counts. quota: CPUs that the cgroup grants, or None. model_name. l1d, l2, l3: bytes.
     """
 
 def string_offsets(file: Any, start: int, count: int) -> tuple[NDArray[np.int64], int]:

@@ -117,7 +117,7 @@ class _Packing:
     """A ``with`` block beside which a thread of its own packs the weights; it is over at the block's end."""
 
     def __init__(self, source: Source, config: ModelConfig, dtype: str, threads: int | None) -> None:
-        self._threads = threads or int(_core.cpu()["threads"])
+        self._threads = threads or _default_threads()
         self._path = source.path
         self._total = sum(info.nbytes for info in source.tensors.values())
         self._tensors = map_weights(source, config)
@@ -190,6 +190,13 @@ def model_defaults(source: TensorSource) -> dict[str, Any]:
         return options.gguf_defaults(source.metadata)
     assert isinstance(source, Checkpoint)
     return options.config_defaults(source.generation_config)
+
+
+def _default_threads() -> int:
+    cpu = _core.cpu()
+    if cpu["threads_problem"]:
+        raise ValueError(cpu["threads_problem"])
+    return int(cpu["threads"])
 
 
 def _context_length(asked: int | None, config: ModelConfig) -> int:

@@ -25,7 +25,13 @@ py::dict cpu() {
     d["isa_problem"] = e.what();
   }
   d["why"] = why;
-  d["threads"] = default_threads();
+  d["threads"] = py::none();
+  d["threads_problem"] = py::none();
+  try {
+    d["threads"] = default_threads();
+  } catch (const Error& e) {  // of PYRT_THREADS
+    d["threads_problem"] = e.what();
+  }
   d["affinity"] = t.affinity;
   d["physical_cores"] = t.physical_cores;
   d["quota"] = t.quota > 0 ? py::object(py::float_(t.quota)) : py::object(py::none());

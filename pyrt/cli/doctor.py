@@ -51,7 +51,7 @@ def examine() -> dict[str, Any]:
         "libraries": {name: _library(name) for name in LIBRARIES},
         "cpu": cpu,
         "threads_why": threads_why(cpu),
-        "read_gb_per_s": {threads: read_bandwidth(threads) for threads in sorted({1, int(cpu["threads"])})},
+        "read_gb_per_s": {threads: read_bandwidth(threads) for threads in sorted({1, cpu["threads"] or 1})},
         "caches": {"pyrt": _folder(cache_dir()), "hugging_face": _folder(hub_cache())},
         "problems": problems(cpu),
     }
@@ -78,7 +78,7 @@ def threads_why(cpu: dict[str, Any]) -> str:
 
 def problems(cpu: dict[str, Any]) -> list[str]:
     """What keeps pyrt from working, or from working well, one line each."""
-    found = [cpu["isa_problem"]] if cpu["isa_problem"] else []
+    found = [cpu[key] for key in ("isa_problem", "threads_problem") if cpu[key]]
     if cpu["isa"] == "scalar":
         found.append(
             "only the scalar kernels can run here: " + "; ".join(f"{k}: {v}" for k, v in cpu["why"].items())
@@ -93,7 +93,11 @@ def problems(cpu: dict[str, Any]) -> list[str]:
             found.append(f"the package {name} is missing")
     for folder in (cache_dir(), hub_cache()):
         existing = _existing(folder)
-        if not os.access(existing, os.W_OK):
+        if not existing.is_dir():
+            found.append(
+                f"{folder} cannot be a folder, since {existing} is none: models cannot be fetched into it"
+            )
+        elif not os.access(existing, os.W_OK | os.X_OK):
             found.append(f"{folder} cannot be written: models cannot be fetched into it")
         elif shutil.disk_usage(existing).free < 1 << 30:
             found.append(f"{folder} has {size(shutil.disk_usage(existing).free)} left")
@@ -112,7 +116,8 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     lines += [("cpu", str(cpu["model_name"])), ("caches", caches)]
     lines += [("isa", f"{cpu['isa'] or 'none'}{' (PYRT_ISA)' if os.environ.get('PYRT_ISA') else ''}")]
     lines += [(f"  {isa}", why or "available") for isa, why in cpu["why"].items()]
-    lines += [("threads", f"{cpu['threads']}: {facts['threads_why']}")]
+    threads = f"{cpu['threads']}: {facts['threads_why']}" if cpu["threads"] else "none (PYRT_THREADS)"
+    lines += [("threads", threads)]
     for threads, speed in facts["read_gb_per_s"].items():
         measured = "not measured" if speed is None else f"{speed:.1f} GB/s"
         lines.append((f"read bandwidth, {threads} thread{'s' * (threads != 1)}", measured))

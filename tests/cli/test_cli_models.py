@@ -106,17 +106,30 @@ def test_doctor_tells_the_isa_and_why(capsys: Out) -> None:
         assert said in out
 
 
-def test_doctor_survives_a_bad_isa_in_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
-    monkeypatch.setenv("PYRT_ISA", "sse9")
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("PYRT_ISA", "sse9", "PYRT_ISA: sse9 is unknown"),
+        ("PYRT_THREADS", "abc", "PYRT_THREADS must be a number from 1 to 1024, not 'abc'"),
+        ("PYRT_CACHE_DIR", "/dev/null", "/dev/null cannot be a folder"),
+        ("PYRT_CACHE_DIR", "/dev/null/x", "/dev/null/x cannot be a folder, since /dev/null is none"),
+    ],
+)
+def test_doctor_survives_a_bad_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: Out, variable: str, value: str, problem: str
+) -> None:
+    monkeypatch.setenv(variable, value)
     assert main(["doctor"]) == 1
-    assert "PYRT_ISA: sse9 is unknown" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert problem in out
+    assert err == ""
 
 
 def test_doctor_names_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from pyrt.cli import doctor
 
     cpu = {"isa": "scalar", "why": {"avx2": "no avx2", "scalar": "runs everywhere"}, "quota": 0.5}
-    cpu["isa_problem"] = None
+    cpu["isa_problem"] = cpu["threads_problem"] = None
     monkeypatch.setattr(doctor, "_library", lambda name: None if name == "pip" else "1")
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     found = "\n".join(doctor.problems(cpu))

@@ -32,6 +32,15 @@ def test_done_counts_the_bytes_of_matrices() -> None:
     assert builder.done == tensors["embed"].nbytes
 
 
+def test_a_bad_number_of_threads_in_the_environment_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYRT_THREADS", "abc")
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+    with pytest.raises(ValueError, match="PYRT_THREADS must be a number from 1 to 1024, not 'abc'"):
+        pyrt.load(path)
+
+
 def test_cancelled_packing_ends_at_once() -> None:
     knobs, tensors = tiny("llama")
     builder = _core.ModelBuilder(knobs, 2)

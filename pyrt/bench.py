@@ -11,9 +11,9 @@ import random
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pyrt import _core, loading
+from pyrt import _core, checks, loading
 from pyrt.kv import PAGE
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class BenchRow:
 
 
 def bench(
-    model: str | os.PathLike[str] | None = None,
+    model: Model | str | os.PathLike[str] | None = None,
     *,
     n_prompt: Counts = 512,
     n_gen: Counts = 64,
@@ -72,15 +72,22 @@ def bench(
 
     Each at each ``depth`` and each number of ``threads`` (None: pyrt's own choice). The repetitions go round
     all tests in turn, so that a busy moment does not fall on one test. ``model`` and ``options`` are those of
-    `pyrt.load`. on_progress(stage, done, total). Raises ValueError for counts that make no sense,
-    ContextLengthError for what does not fit into the model's context, and what `load` raises.
+    `pyrt.load`, or ``model`` is a Model, measured as it was loaded. on_progress(stage, done, total). Raises
+    ValueError or TypeError for counts that make no sense, ContextLengthError for what does not fit into the
+    model's context, and what `load` raises.
     """
     tests = _tests(_counts("n_prompt", n_prompt), _counts("n_gen", n_gen), _counts("depth", depth))
-    if repetitions < 1:
-        raise ValueError(f"repetitions: {repetitions} is less than 1")
+    checks.integer(1)("repetitions", repetitions)
+    checks.callback("on_progress", on_progress)
+    if loading.is_loaded(model):
+        for_load = [*options, *([] if threads is None else ["threads"])]
+        if for_load:
+            raise TypeError(f"{for_load[0]} is for loading, but the model is loaded already")
+        return list(_measure(cast("Model", model), tests, repetitions, on_progress))
+    path = cast("str | os.PathLike[str] | None", model)
     rows = []
     for count in [None] if threads is None else _counts("threads", threads):
-        with loading.load(model, threads=count, on_progress=on_progress, **options) as loaded:
+        with loading.load(path, threads=count, on_progress=on_progress, **options) as loaded:
             rows += list(_measure(loaded, tests, repetitions, on_progress))
     return rows
 
@@ -178,7 +185,7 @@ def bytes_per_token(model: Model, n_context: int) -> int:
 
 
 def _counts(name: str, value: Counts) -> list[int]:
-    counts = [value] if isinstance(value, int) else list(value)
+    counts = list(value) if isinstance(value, Sequence) else [value]
     if not counts or any(not isinstance(count, int) or count < 0 for count in counts):
         raise ValueError(f"{name}: {value!r} is no list of counts")
     return counts

@@ -83,11 +83,27 @@ def bias(name: str, value: Any) -> dict[int, float]:
     return added
 
 
+def callback(name: str, value: Any) -> Any:
+    if not (value is None or callable(value)):
+        raise TypeError(f"{name} must be callable, not {value!r}")
+    return value
+
+
 def processors(name: str, value: Any) -> tuple[Callable[..., Any], ...]:
     found = (value,) if callable(value) else _each(name, value, "a list of callables")
     if not all(callable(processor) for processor in found):
         raise TypeError(f"{name} must be callables (token_ids, logits)")
     return found
+
+
+def variables(name: str, value: Any) -> Mapping[str, Any]:
+    """What a chat template is given besides the messages, and besides what `chat` says itself."""
+    if not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        raise TypeError(f"{name} must be a dict of names and values, not {value!r}")
+    for key in ("self", "messages", "add_generation_prompt", "tokenize"):
+        if key in value:
+            raise TypeError(f"{name}: {key} is not for the caller to set")
+    return value
 
 
 def truncate(name: str, value: Any) -> str:

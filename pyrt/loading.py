@@ -76,6 +76,8 @@ def load(
             raise TypeError(f"{name} is given twice")
         given[name] = value
     check(given)
+    if is_loaded(model):
+        raise TypeError(f"{model} is loaded already")
     path = resolve(model, offline, on_progress)
     with open_model(path) as source:
         config = read_config(source)
@@ -169,6 +171,17 @@ class _Packing:
             self._over.set()
 
 
+def is_loaded(model: object) -> bool:
+    """Whether it is a Model, not what `load` takes. TypeError if it is neither."""
+    if model is None or isinstance(model, str | os.PathLike):
+        return False
+    from pyrt.model import Model
+
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a path, a name, a Model or None, not {model!r:.80}")
+    return True
+
+
 def check(given: Mapping[str, Any]) -> None:
     """ValueError or TypeError naming a parameter of `load` that makes no sense."""
     for name, choices in _CHOICES.items():
@@ -180,8 +193,7 @@ def check(given: Mapping[str, Any]) -> None:
     for name in ("isa", "chat_template"):
         if not isinstance(given.get(name), str | None):
             raise TypeError(f"{name} must be a string, not {given[name]!r}")
-    if not (given.get("on_progress") is None or callable(given["on_progress"])):
-        raise TypeError(f"on_progress must be callable, not {given['on_progress']!r}")
+    checks.callback("on_progress", given.get("on_progress"))
 
 
 def model_defaults(source: TensorSource) -> dict[str, Any]:

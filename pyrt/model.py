@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from pyrt import _core, scoring
+from pyrt import _core, checks, scoring
 from pyrt.config import ModelConfig
 from pyrt.engine import Engine
 from pyrt.errors import Cancelled, ContextLengthError, PyrtError
@@ -267,6 +267,7 @@ class Model:
     ) -> Job:
         if isinstance(prompt, str) and not prompt:
             raise ValueError("the prompt is empty")
+        checks.callback("on_progress", on_progress)
         return Job(
             self.engine,
             self.tokenizer,
@@ -291,18 +292,22 @@ class Model:
     def _render(self, messages: Messages, kwargs: Mapping[str, Any] | None) -> list[int]:
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, **(kwargs or {}))
+        variables = {} if kwargs is None else checks.variables("chat_template_kwargs", kwargs)
+        text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, **variables)
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _checked(self, tokens: Sequence[int]) -> Sequence[int]:
-        self.check_length(len(tokens))
-        return token_ids(tokens, self.n_vocab)
+        ids = token_ids(tokens, self.n_vocab)
+        self.check_length(len(ids))
+        return ids
 
 
 def is_batch(prompt: Any) -> bool:
     """Whether a prompt is a list of prompts: of strings, or of lists of ids."""
     if isinstance(prompt, str) or not isinstance(prompt, Sequence | np.ndarray):
         return False  # of what is neither text nor a list, token_ids tells what is wrong
+    if isinstance(prompt, np.ndarray) and prompt.ndim == 0:
+        return False
     return len(prompt) > 0 and isinstance(prompt[0], str | Sequence | np.ndarray)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pyrt import checks
 from pyrt.scoring import log_probabilities
 
 if TYPE_CHECKING:
@@ -47,11 +48,10 @@ def perplexity(
     (llama.cpp, tools/perplexity/perplexity.cpp). windows: only the first so many. on_progress(done, total)
     counts windows.
 
-    ValueError if the text has fewer than two windows' tokens (as there), ContextLengthError if a window
-    does not fit into the model's context.
+    ValueError or TypeError for a wrong parameter, ValueError if the text has fewer than two windows' tokens
+    (as there), ContextLengthError if a window does not fit into the model's context.
     """
-    if n_ctx < 4:
-        raise ValueError(f"n_ctx: {n_ctx} is too few tokens for a window")
+    check(n_ctx, windows, on_progress)
     model.check_length(n_ctx)
     tokens = model.tokenizer.encode(text)
     if len(tokens) < 2 * n_ctx:
@@ -69,6 +69,14 @@ def perplexity(
         if on_progress is not None:
             on_progress(index + 1, count)
     return _summary(np.concatenate(scores), count, n_ctx)
+
+
+def check(n_ctx: int, windows: int | None, on_progress: Callable[[int, int], None] | None) -> None:
+    """ValueError or TypeError naming a parameter of `perplexity` that makes no sense."""
+    checks.integer(4)("n_ctx", n_ctx)  # fewer leave nothing to score after the first half
+    if windows is not None:
+        checks.integer(1)("windows", windows)
+    checks.callback("on_progress", on_progress)
 
 
 def _summary(scores: np.ndarray, n_windows: int, n_ctx: int) -> Perplexity:

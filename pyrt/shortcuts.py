@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyrt import loading, options
 
@@ -63,9 +63,11 @@ def perplexity(
     **for_load: Any,
 ) -> Perplexity:
     """`pyrt.perplexity.perplexity` on a model as in `generate`; the other keywords are those of `load`."""
+    from pyrt.perplexity import check
     from pyrt.perplexity import perplexity as measure
 
-    chosen, _ = _model(model, for_load)
+    check(n_ctx, windows, on_progress)
+    chosen, _ = _model(model, options.canonical(for_load, _LOAD, loading.ALIASES))
     return measure(chosen, text, n_ctx=n_ctx, windows=windows, on_progress=on_progress)
 
 
@@ -82,12 +84,12 @@ def _model(model: ModelLike, kwargs: Mapping[str, Any]) -> tuple[Model, dict[str
     named = options.canonical(kwargs, known, {**loading.ALIASES, **options.ALIASES})
     for_load = {name: value for name, value in named.items() if name in _LOAD}
     rest = {name: value for name, value in named.items() if name not in _LOAD}
-    if not (model is None or isinstance(model, str | os.PathLike)):
+    if loading.is_loaded(model):
         if for_load:
             raise TypeError(f"{next(iter(for_load))} is for loading, but the model is loaded already")
-        return model, rest
+        return cast("Model", model), rest
     options.make_params(rest.get("params"), {name: v for name, v in rest.items() if name not in _CALL})
-    return _load(model, for_load), rest
+    return _load(cast("str | os.PathLike[str] | None", model), for_load), rest
 
 
 def _load(model: str | os.PathLike[str] | None, for_load: dict[str, Any]) -> Model:

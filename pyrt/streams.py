@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -15,21 +16,29 @@ if TYPE_CHECKING:
 
 
 class Stream(Iterator[Chunk]):
-    """Chunks of one completion. Closing it, leaving its ``with`` block or forgetting it cancels."""
+    """Chunks of one completion. Closing it, leaving its ``with`` block or forgetting it cancels.
+
+    One thread at a time may read it, RuntimeError else; any may close it.
+    """
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self._job = job
         self._chunks = _chunks(engine, job)
         self._closed = False
+        self._reading = threading.Lock()
 
     def __next__(self) -> Chunk:
         if self._closed:
             raise StopIteration
+        if not self._reading.acquire(blocking=False):
+            raise RuntimeError("one thread at a time can read a stream, and another is reading this one")
         try:
             return next(self._chunks)
         except BaseException:
             self._job.cancel()
             raise
+        finally:
+            self._reading.release()
 
     def close(self) -> None:
         self._closed = True

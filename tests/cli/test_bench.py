@@ -128,7 +128,14 @@ def test_bytes_of_a_token(models: list[Timed]) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"n_prompt": 0, "n_gen": 0}, {"n_prompt": -1}, {"n_gen": []}, {"repetitions": 0}, {"threads": [-1]}],
+    [
+        {"n_prompt": 0, "n_gen": 0},
+        {"n_prompt": -1},
+        {"n_gen": []},
+        {"repetitions": 0},
+        {"threads": [-1]},
+        {"n_prompt": 5.5},
+    ],
 )
 def test_counts_that_make_no_sense(models: list[Timed], wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

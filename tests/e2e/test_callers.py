@@ -131,6 +131,17 @@ def test_closed_and_forgotten_streams_free_their_pages():
     f.assert_empty()
 
 
+def test_a_stream_that_another_thread_reads_says_so():
+    f = slow_engine()
+    stream = f.stream([1, 2], max_tokens=200)
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(list, stream)
+        until(lambda: f.engine._driver)
+        with pytest.raises(RuntimeError, match="one thread at a time"):
+            next(stream)
+        assert [t for chunk in reader.result(20) for t in chunk.tokens] == f.expect([1, 2], 200)
+
+
 def test_a_stream_never_begun_is_cancelled_too():
     f = make_engine()
     f.stream([1, 2], max_tokens=100).close()

@@ -19,6 +19,7 @@ from e2e.fake_core import Letters, until
 from model.stepping import build
 from reference.tiny import tiny
 
+import pyrt
 from pyrt import _core
 from pyrt.config import ModelConfig
 from pyrt.errors import Cancelled, ContextLengthError, MemoryLimitError, PyrtError
@@ -128,13 +129,80 @@ def test_text_ids_and_lists_of_either():
         for bad in ("", [], [[]], [""]):
             with pytest.raises(ValueError, match="empty"):
                 model.generate(bad)
-        for bad in (b"ABC", bytearray(b"A"), [True, False], [1.5], 7, None):
-            with pytest.raises(TypeError, match="a prompt is text or a list of token ids"):
-                model.generate(bad)
+        for bad in (b"ABC", bytearray(b"A"), [True, False], [1.5], 7, None, np.array(5)):
+            for call in (model.generate, model.stream, model.score, model.logits):
+                with pytest.raises(TypeError, match="a prompt is text or a list of token ids"):
+                    call(bad)
         with pytest.raises(ContextLengthError):
             model.generate([1] * 300)
         with pytest.raises(TypeError, match="'temperature'"):
             model.generate("ABC", temperatur=1)
+
+
+def test_what_is_wrong_is_told_before_anything_is_computed():
+    with make() as model:
+        for call in (model.generate, model.stream):
+            with pytest.raises(TypeError, match="on_progress must be callable, not 5"):
+                call("ABC", on_progress=5)
+        for wrong in (5, "x", {5: 1}):
+            with pytest.raises(TypeError, match="chat_template_kwargs must be a dict of names and values"):
+                model.chat("ABC", chat_template_kwargs=wrong)
+        for name in ("add_generation_prompt", "messages", "tokenize"):
+            with pytest.raises(TypeError, match=f"chat_template_kwargs: {name} is not for the caller"):
+                model.chat_stream("ABC", chat_template_kwargs={name: False})
+        assert not model.engine._scheduler.live()
+        assert not model.engine._inbox
+
+
+@pytest.mark.parametrize("wrong", [5, b"x", ["m.gguf"], object()], ids=repr)
+def test_what_is_no_model_is_told(wrong):
+    calls = [
+        pyrt.load,
+        pyrt.bench,
+        *(functools.partial(call, "ABC") for call in (pyrt.generate, pyrt.stream)),
+    ]
+    calls += [functools.partial(call, "ABC") for call in (pyrt.chat, pyrt.chat_stream, pyrt.perplexity)]
+    for call in calls:
+        with pytest.raises(TypeError, match="model must be a path, a name, a Model or None, not"):
+            call(model=wrong)
+
+
+def test_a_loaded_model_is_not_loaded_again():
+    with make() as model:
+        with pytest.raises(TypeError, match="loaded already"):
+            pyrt.load(model)
+        for option in ({"threads": 1}, {"kv_dtype": "f32"}):
+            with pytest.raises(TypeError, match=f"{next(iter(option))} is for loading"):
+                pyrt.bench(model, **option)
+        (row,) = pyrt.bench(model, n_prompt=8, n_gen=0, repetitions=1)
+        assert (row.n_prompt, row.model, row.threads) == (8, "llama.test", 2)
+        assert model.generate("ABC", max_tokens=1).tokens  # still open
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "wrong"),
+    [
+        *((ValueError, "windows", {"windows": windows}) for windows in (0, -1)),
+        *((TypeError, "n_ctx", {"n_ctx": n_ctx}) for n_ctx in (16.5, "16", None, True)),
+        *((ValueError, "n_ctx", {"n_ctx": n_ctx}) for n_ctx in (3, -1)),
+        (TypeError, "windows", {"windows": 1.5}),
+        (TypeError, "on_progress", {"on_progress": 5}),
+    ],
+)
+def test_perplexity_names_what_is_wrong(error, name, wrong):
+    text = "ABCDEFGH" * 16
+    with make() as model, pytest.raises(error, match=name):
+        pyrt.perplexity(text, model, **{"n_ctx": 16} | wrong)
+    with pytest.raises(error, match=name):  # before the model is looked for
+        pyrt.perplexity(text, "/no/such/model.gguf", **{"n_ctx": 16} | wrong)
+
+
+def test_perplexity_takes_no_keywords_but_those_of_load():
+    for wrong in ({"temperature": 7.0}, {"max_tokens": -3}, {"params": None}):
+        with pytest.raises(TypeError, match=f"unknown option '{next(iter(wrong))}'"):
+            pyrt.perplexity("ABC", "/no/such/model.gguf", **wrong)
+    with pytest.raises(FileNotFoundError):
+        pyrt.perplexity("ABC", "/no/such/model.gguf", n_threads=1)
 
 
 def test_the_reason_tells_a_full_context_from_a_reached_limit():

@@ -154,6 +154,11 @@ class _Packing:
             self._over.wait(_PROGRESS_SECONDS if on_progress else None)
         if isinstance(self._error, _core.Error):  # it names the tensor
             raise ModelFormatError(f"{self._path}: {self._error}") from self._error
+        if isinstance(self._error, MemoryError):
+            raise MemoryLimitError(
+                f"{self._path}: the machine, or a limit on this process, gives no memory for the weights, "
+                f"which are {self._total:,} bytes as stored"
+            ) from None
         if self._error is not None:
             raise self._error
         model = self._builder.build()

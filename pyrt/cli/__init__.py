@@ -73,7 +73,11 @@ def _failed(error: Exception) -> int:
 
         traceback.print_exc()
     text = " ".join(str(error).split()) or type(error).__name__
-    if not isinstance(error, (PyrtError, UsageError, ValueError, OSError)):
+    if isinstance(error, MemoryError):
+        text = "the machine, or a limit on this process, gives no more memory"
+    elif isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    elif not isinstance(error, (PyrtError, UsageError, ValueError, OSError)):
         text = f"{type(error).__name__}: {text}"
     sys.stderr.write(f"pyrt: error: {text}\n")
     return USAGE if isinstance(error, UsageError) else ERROR

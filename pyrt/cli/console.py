@@ -46,8 +46,12 @@ def read_file(path: str, what: str) -> str:
     """A text file in UTF-8; "-" is stdin."""
     if path == "-":
         return _stdin(what)
-    with open(path, "rb") as file:
-        return _decoded(file.read(), path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise PyrtError(f"{path}: cannot be read: {error.strerror}") from error
+    return _decoded(data, path)
 
 
 def checked(text: str, name: str) -> str:

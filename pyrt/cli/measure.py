@@ -9,8 +9,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from pyrt.cli.console import Bars, given, print_json, print_table, read_file, size
-from pyrt.cli.parser import LOADING
-from pyrt.cli.session import load
+from pyrt.cli.session import load, loading
 
 if TYPE_CHECKING:
     from pyrt.bench import BenchRow
@@ -21,7 +20,7 @@ def bench(args: argparse.Namespace) -> None:
     from pyrt.bench import BenchRow
     from pyrt.bench import bench as measure
 
-    options = given(args, (*LOADING, "n_prompt", "n_gen", "depth", "repetitions"))
+    options = {**loading(args), **given(args, ("n_prompt", "n_gen", "depth", "repetitions"))}
     with Bars() as bars:
         rows = measure(args.model, on_progress=bars, **options)
     if args.output == "json":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyrt.cli.console import Bars, UsageError, given, note
@@ -20,7 +22,19 @@ def load(args: argparse.Namespace, bars: Bars, **more: Any) -> Model:
     """The model that the flags ask for."""
     import pyrt
 
-    return pyrt.load(args.model, **{**given(args, LOADING), **more}, on_progress=bars)
+    return pyrt.load(args.model, **{**loading(args), **more}, on_progress=bars)
+
+
+def loading(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags of loading, checked before anything is read. Raises UsageError."""
+    from pyrt.loading import check
+
+    fields = given(args, LOADING)
+    counts = fields.get("threads")
+    with _usage():
+        for threads in counts if isinstance(counts, list) else [counts]:  # `bench` takes several
+            check({**fields, "threads": threads})
+    return fields
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:
@@ -28,11 +42,17 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
     from pyrt.options import SamplingParams
 
     fields = given(args, SAMPLING)
-    try:
+    with _usage():
         SamplingParams(**fields)
+    return fields
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    try:
+        yield
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
-    return fields
 
 
 def write(text: str) -> None:

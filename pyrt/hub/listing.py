@@ -6,6 +6,7 @@ import difflib
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def remove(name: str, everything: bool = False) -> Removed:
         if not target.path().exists():
             raise ModelNotFoundError(f"{target} is not in the cache")
         size = target.path().stat().st_size
-        target.path().unlink()
+        with _telling((target.name,), target.path().parent):
+            target.path().unlink()
         return Removed((target.name,), size)
     held = [entry for entry in _hub_entries() if entry.name.split("@")[0].split(":")[0] == target.repo]
     if not held:
@@ -100,7 +102,7 @@ def _remove(repo: str, doomed: list[Entry], whole: bool) -> Removed:
     names = tuple(entry.name for entry in doomed)
     files = [path for entry in doomed for path in entry.files]
     before = _bytes_in(folder) + _bytes_in(store)
-    try:
+    with _telling(names, folder):
         if store.is_dir():
             _remove_shared(repo, None if whole else set(files))
         elif whole:
@@ -108,10 +110,17 @@ def _remove(repo: str, doomed: list[Entry], whole: bool) -> Removed:
         else:
             for path in files:
                 _remove_file(folder, path)
+    return Removed(names, before - _bytes_in(folder) - _bytes_in(store))
+
+
+@contextmanager
+def _telling(names: tuple[str, ...], folder: Path) -> Iterator[None]:
+    """An OSError as a PyrtError that says what was to be removed."""
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise PyrtError(f"cannot remove {', '.join(names)} from {folder}: {reason}") from error
-    return Removed(names, before - _bytes_in(folder) - _bytes_in(store))
 
 
 def _remove_shared(repo: str, files: set[Path] | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pyrt.errors import ModelNotFoundError
+from pyrt.errors import ModelFormatError, ModelNotFoundError
 from pyrt.hub import catalogue
 from pyrt.hub.catalogue import CATALOGUE, DEFAULT, CatalogueEntry
 
@@ -72,7 +72,13 @@ def _hub_ref(model: str, match: re.Match[str]) -> HubRef:
 
 
 def _existing(path: Path) -> Path:
-    if os.path.lexists(path):
+    try:
+        os.lstat(path)
+    except PermissionError as error:  # of a folder on the way: nobody knows whether it exists
+        raise ModelFormatError(f"{path}: cannot be read: {error.strerror}") from error
+    except (OSError, ValueError):
+        pass
+    else:
         return path
     hint = ""
     if len(path.parts) == 1 and not path.suffix:

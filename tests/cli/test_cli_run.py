@@ -176,6 +176,7 @@ def test_every_flag_is_a_parameter_of_the_api() -> None:
             ["--temperature", "x"],
             ["-n", "-1"],
             ["-t", "0"],
+            ["-t", "2000"],
             ["--seed", "-4"],
         ),
         *(["--nonsense"], ["--dtype", "q3"], ["-c", "0"]),
@@ -190,7 +191,17 @@ def test_wrong_values_are_usage_and_load_nothing(model: FakeModel, capsys: Out, 
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["nonsense"], ["--nonsense"], ["rm"], ["perplexity"], ["bench", "-r", "0"]]
+    "argv",
+    [
+        [],
+        ["nonsense"],
+        ["--nonsense"],
+        ["rm"],
+        ["perplexity"],
+        ["bench", "-r", "0"],
+        ["bench", "-t", "0"],
+        ["bench", "-t", "1,2000"],
+    ],
 )
 def test_wrong_usage_is_2(argv: list[str], capsys: Out) -> None:
     assert main(argv) == 2
@@ -220,6 +231,21 @@ def test_an_unforeseen_error_is_named_and_debug_shows_where(
     monkeypatch.setenv("PYRT_LOG", "debug")
     assert main(["run", "x"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_the_system_refuses_is_one_line_without_its_number(
+    model: FakeModel, capsys: Out, tmp_path: Path
+) -> None:
+    model.answers = [[MemoryError("std::bad_alloc")], [PermissionError(13, "Permission denied", "some/file")]]
+    assert main(["run", "x"]) == 1
+    told = "pyrt: error: the machine, or a limit on this process, gives no more memory\n"
+    assert capsys.readouterr().err == told
+    assert main(["run", "x"]) == 1
+    assert capsys.readouterr().err == "pyrt: error: some/file: Permission denied\n"
+    assert main(["perplexity", "nope.txt"]) == 1
+    assert capsys.readouterr().err == "pyrt: error: nope.txt: cannot be read: No such file or directory\n"
+    assert main(["perplexity", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.endswith(": cannot be read: Is a directory\n")
 
 
 def test_a_failed_load_is_one_line(monkeypatch: pytest.MonkeyPatch, model: FakeModel, capsys: Out) -> None:

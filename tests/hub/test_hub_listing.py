@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
-from pyrt.errors import DownloadError, ModelNotFoundError
+from pyrt.errors import DownloadError, ModelNotFoundError, PyrtError
 from pyrt.hub import DEFAULT, HubRef, resolve
 from pyrt.hub.hf_cache import lookup
 from pyrt.hub.listing import find, list_models, remove
@@ -103,6 +105,22 @@ def test_one_model_goes_and_its_neighbours_stay(name: str, freed: int, caches: P
     left = list_models()[1:]
     assert {entry.name for entry in left} == expected
     assert all(entry.path and entry.path.exists() for entry in left)
+
+
+def test_a_cache_that_cannot_be_written_is_one_typed_error(
+    caches: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    DEFAULT.path().parent.mkdir(parents=True, exist_ok=True)
+    DEFAULT.path().touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        patched.setattr("shutil.rmtree", refuse)
+        for name in (DEFAULT.name, "org/folder"):
+            with pytest.raises(PyrtError, match=rf"cannot remove {name}.* from .*: Permission denied$"):
+                remove(name)
 
 
 def test_shared_bytes_go_with_their_last_name(caches: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from pyrt.errors import DownloadError, ModelNotFoundError
+from pyrt.errors import DownloadError, ModelFormatError, ModelNotFoundError
 from pyrt.hub import DEFAULT, HubRef, parse, resolve
 from pyrt.hub.picks import PREFERENCE, choose, gguf_models
 
@@ -89,6 +91,22 @@ def test_a_folder_or_part_stands_for_the_model_in_it(tmp_path: Path) -> None:
         resolve(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert resolve(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("call", ["lstat", "stat", "listdir"])
+def test_what_may_not_be_looked_at_is_not_called_missing(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder without the right to read it, one on the way to the model, and a link into one."""
+
+    def refuse(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    (tmp_path / "folder").mkdir()
+    with monkeypatch.context() as patched:  # pathlib and pytest need them too
+        patched.setattr(os, call, refuse)
+        with pytest.raises(ModelFormatError, match=r"folder: cannot be read: Permission denied$"):
+            resolve(str(tmp_path / "folder"))
 
 
 def test_an_empty_folder_and_a_dangling_link_are_typed_errors(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from reference.to_gguf import as_type, write_gguf
 import pyrt
 from pyrt import _core, loading
 from pyrt.config import ModelConfig, read_config
+from pyrt.errors import MemoryLimitError
 from pyrt.gguf import open_gguf
 from pyrt.weights import Source, WeightTensor
 
@@ -30,6 +31,23 @@ def test_done_counts_the_bytes_of_matrices() -> None:
     assert builder.done == 0
     builder.add("embed", "F32", *tensors["embed"].shape, tensors["embed"])
     assert builder.done == tensors["embed"].nbytes
+
+
+def test_a_machine_without_memory_for_the_weights_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(source: Source, config: ModelConfig) -> Iterator[WeightTensor]:
+        yield from ()
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(loading, "map_weights", exhausted)
+    path = write_gguf(tmp_path / "m.gguf", "llama", *tiny("llama"), as_type("F32"))
+    with open_gguf(path) as source, loading._Packing(source, read_config(source), "auto", 2) as packing:
+        nbytes = sum(info.nbytes for info in source.tensors.values())
+        with pytest.raises(
+            MemoryLimitError, match=rf"m\.gguf: .* no memory for the weights.* {nbytes:,} bytes"
+        ):
+            packing.finish(None)
 
 
 def test_a_bad_number_of_threads_in_the_environment_is_named(

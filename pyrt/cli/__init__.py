@@ -47,6 +47,8 @@ def _run(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    if os.environ.get("PYRT_LOG", "debug").lower() not in ("", "debug"):
+        sys.stderr.write(f"pyrt: PYRT_LOG={os.environ['PYRT_LOG']} does nothing, only debug does\n")
     try:
         args = parse(argv)
         code = args.command(args)

@@ -47,7 +47,7 @@ MODEL = _flag(
     "-m",
     "--model",
     metavar="MODEL",
-    help="a GGUF file, a folder, org/name[:tag][@revision] or a name of the catalogue",
+    help="a GGUF file, a folder, org/name[@revision][:tag or file] or a name of the catalogue",
 )
 CONTEXT = _flag("-c", "--context-length", type=positive, metavar="N", help="tokens of context")
 THREADS = _flag("-t", "--threads", type=positive, metavar="N", help="how many threads compute")

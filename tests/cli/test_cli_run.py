@@ -233,6 +233,21 @@ def test_an_unforeseen_error_is_named_and_debug_shows_where(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("level", ["info", "1"])
+def test_a_level_of_the_log_that_does_nothing_is_told(
+    model: FakeModel, capsys: Out, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    monkeypatch.setenv("PYRT_LOG", level)
+    assert main(["run", "x"]) == 0
+    told = f"pyrt: PYRT_LOG={level} does nothing, only debug does\n"
+    assert capsys.readouterr() == ("Hello world\n", told)
+    for silent in ("", "debug", "DEBUG"):
+        monkeypatch.setenv("PYRT_LOG", silent)
+        model.answers = [["Hello"]]
+        assert main(["run", "x"]) == 0
+        assert capsys.readouterr().err == ""
+
+
 def test_what_the_system_refuses_is_one_line_without_its_number(
     model: FakeModel, capsys: Out, tmp_path: Path
 ) -> None:

@@ -107,104 +107,114 @@ struct Keys {
   void (*kernel)(const pyrt_attn*);
 };
 
-constexpr int kBlocks = 9, kQueries = 37;
-constexpr int64_t kFirstBlock = 2;  // the call begins amid a step
+constexpr int64_t kBlocks = 9, kQueries = 37;
+constexpr int64_t kFirst = 64;  // the first key's position: the call begins amid a step
 
-// Key or value `i` of a block, as the cache stores it.
-double element(const Keys& keys, const uint8_t* block, int64_t i) {
-  if (keys.bytes == 4) {
+// Random blocks as the cache stores them, and what they mean.
+struct Stored {
+  int bytes;
+  int64_t d;
+  std::vector<std::vector<uint8_t>> blocks;
+
+  Stored(int element_bytes, int64_t head_dim) : bytes(element_bytes), d(head_dim), blocks(kBlocks, std::vector<uint8_t>(size_t(64 * d * bytes + 256))) {
+    for (std::vector<uint8_t>& block : blocks) {
+      for (int64_t i = 0; i < 64 * d; ++i) {
+        const float x = next_float(1);
+        const uint16_t half = f32_to_f16(x);
+        if (bytes == 4) std::memcpy(&block[size_t(4 * i)], &x, 4);
+        if (bytes == 2) std::memcpy(&block[size_t(2 * i)], &half, 2);
+        if (bytes == 1) block[size_t(i)] = uint8_t(int8_t(127 * x));
+      }
+      for (int64_t i = 0; i < 64; ++i) {
+        const float x = (1 + next_float(0.3f)) / 127;
+        std::memcpy(&block[size_t(64 * d * bytes + 4 * i)], &x, 4);
+      }
+    }
+  }
+
+  double k(int64_t key, int64_t i) const { return at(key, i * 32 + key % 32, key % 32); }
+  double v(int64_t key, int64_t c) const { return at(key, 32 * d + key % 32 * d + c, 32 + key % 32); }
+
+ private:
+  double at(int64_t key, int64_t index, int64_t scale) const {
+    const uint8_t* block = blocks[size_t((key - kFirst) / 32)].data();
     float x;
-    std::memcpy(&x, block + 4 * i, 4);
+    if (bytes == 1) {
+      std::memcpy(&x, block + 64 * d + 4 * scale, 4);
+      return double(x) * int8_t(block[index]);
+    }
+    uint16_t half;
+    std::memcpy(&half, block + 2 * index, 2);
+    if (bytes == 2) return f16_to_f32(half);
+    std::memcpy(&x, block + 4 * index, 4);
     return x;
   }
-  uint16_t half;
-  if (keys.bytes == 1) return int8_t(block[i]);
-  std::memcpy(&half, block + 2 * i, 2);
-  return f16_to_f32(half);
+};
+
+struct Answer {
+  std::vector<float> m, l, o;
+};
+
+// A row that sees keys [begin, end) against sums in double. Queries, keys, weights and values are each off by up to 2^-9 of themselves.
+bool near_sums(const Stored& stored, const float* q, int64_t begin, int64_t end, float m, float l, const float* o) {
+  std::vector<double> score;
+  double size = 0, total = 0;
+  for (int64_t key = begin; key < end; ++key) {
+    double sum = 0, terms = 0;
+    for (int64_t i = 0; i < stored.d; ++i) {
+      sum += q[i] * stored.k(key, i);
+      terms += std::fabs(q[i] * stored.k(key, i));
+    }
+    score.push_back(sum);
+    size = std::max(size, terms);
+  }
+  const double top = *std::max_element(score.begin(), score.end()), error = 0x1.1p-8 * size;
+  for (double s : score) total += std::exp(s - top);
+  bool good = std::fabs(m - top) <= error && std::fabs(l * std::exp(m - top) / total - 1) <= 2 * error + 1e-6;
+  for (int64_t c = 0; c < stored.d; ++c) {
+    double sum = 0, terms = 0;
+    for (int64_t key = begin; key < end; ++key) {
+      const double term = std::exp(score[size_t(key - begin)] - top) / total * stored.v(key, c);
+      sum += term;
+      terms += std::fabs(term);
+    }
+    good &= std::fabs(o[c] / l - sum) <= terms * (2 * error + 0x1.1p-8);
+  }
+  return good;
 }
 
 void check_attention(const Keys& keys, int64_t d) {
-  const int64_t scales = 64 * d * keys.bytes;
-  std::vector<std::vector<uint8_t>> blocks(kBlocks, std::vector<uint8_t>(size_t(scales + 256)));
-  const void* pointers[kBlocks];
-  for (int b = 0; b < kBlocks; ++b) {
-    uint8_t* block = blocks[size_t(b)].data();
-    pointers[b] = block;
-    for (int64_t i = 0; i < 64 * d; ++i) {
-      const float x = next_float(1);
-      const uint16_t half = f32_to_f16(x);
-      if (keys.bytes == 4) std::memcpy(block + 4 * i, &x, 4);
-      if (keys.bytes == 2) std::memcpy(block + 2 * i, &half, 2);
-      if (keys.bytes == 1) block[i] = uint8_t(int8_t(127 * x));
-    }
-    for (int i = 0; i < 64; ++i) {
-      const float x = (1 + next_float(0.3f)) / 127;
-      std::memcpy(block + scales + 4 * i, &x, 4);
-    }
-  }
-  const auto scale = [&](const uint8_t* block, int i) {
-    float x = 1;
-    if (keys.bytes == 1) std::memcpy(&x, block + scales + 4 * i, 4);
-    return double(x);
-  };
+  const Stored stored(keys.bytes, d);
+  const void* blocks[kBlocks];
+  for (int64_t b = 0; b < kBlocks; ++b) blocks[b] = stored.blocks[size_t(b)].data();
   std::vector<float> q(size_t(kQueries * d));
   for (float& x : q) x = next_float(3.0f / float(d));
-  std::vector<int64_t> begin, end;
+  int64_t begin[kQueries], end[kQueries];
   for (int64_t r = 0; r < kQueries; ++r) {
-    begin.push_back(r < 20 ? 0 : 32 * kFirstBlock + 4 * r);
-    end.push_back(32 * kFirstBlock + (r < 2 ? 0 : 1 + 7 * r));  // the first two see nothing
+    begin[r] = r < 20 ? 0 : kFirst + 4 * r;
+    end[r] = kFirst + (r < 2 ? 0 : 1 + 7 * r);  // the first two see nothing
   }
-  std::vector<float> m(kQueries), l(kQueries), o(size_t(kQueries * d));
-  const auto run = [&](int64_t first, int64_t rows, float* to_m, float* to_l, float* to_o) {
-    const pyrt_attn call = {rows, d, &q[size_t(first * d)], &begin[size_t(first)], &end[size_t(first)], kFirstBlock, kFirstBlock + kBlocks, pointers, to_m, to_l, to_o};
+  const auto run = [&](int64_t first, int64_t rows) {
+    Answer a{std::vector<float>(size_t(rows), 7.0f), std::vector<float>(size_t(rows), 7.0f), std::vector<float>(size_t(rows * d), 7.0f)};
+    const pyrt_attn call = {rows,       d,      &q[size_t(first * d)], begin + first, end + first, kFirst / 32, kFirst / 32 + kBlocks, blocks,
+                            a.m.data(), a.l.data(), a.o.data()};
     keys.kernel(&call);
+    return a;
   };
-  run(0, kQueries, m.data(), l.data(), o.data());
+  const Answer all = run(0, kQueries);
   for (int64_t r = 0; r < kQueries; ++r) {
-    std::vector<double> score, size;
-    std::vector<int64_t> at;
-    for (int64_t key = std::max(begin[size_t(r)], 32 * kFirstBlock); key < end[size_t(r)]; ++key) {
-      const uint8_t* block = blocks[size_t(key / 32 - kFirstBlock)].data();
-      double sum = 0, terms = 0;
-      for (int64_t i = 0; i < d; ++i) {
-        const double term = q[size_t(r * d + i)] * element(keys, block, i * 32 + key % 32) * scale(block, int(key % 32));
-        sum += term;
-        terms += std::fabs(term);
-      }
-      at.push_back(key);
-      score.push_back(sum);
-      size.push_back(terms);
-    }
-    if (at.empty()) {
-      EXPECT(m[size_t(r)] == -INFINITY && l[size_t(r)] == 0);
-      for (int64_t c = 0; c < d; ++c) EXPECT_EQ(o[size_t(r * d + c)], 0.0f);
-      continue;
-    }
-    // Queries, keys, weights and values are each off by up to 2^-9 of themselves.
-    const double top = *std::max_element(score.begin(), score.end()), error = 0x1.1p-8 * *std::max_element(size.begin(), size.end());
-    EXPECT(std::fabs(m[size_t(r)] - top) <= error);
-    double total = 0;
-    for (double s : score) total += std::exp(s - top);
-    EXPECT(std::fabs(l[size_t(r)] * std::exp(m[size_t(r)] - top) / total - 1) <= 2 * error + 1e-6);
-    for (int64_t c = 0; c < d; ++c) {
-      double sum = 0, terms = 0;
-      for (size_t j = 0; j < at.size(); ++j) {
-        const uint8_t* block = blocks[size_t(at[j] / 32 - kFirstBlock)].data();
-        const double term = std::exp(score[j] - top) / total * element(keys, block, 32 * d + at[j] % 32 * d + c) * scale(block, int(32 + at[j] % 32));
-        sum += term;
-        terms += std::fabs(term);
-      }
-      if (std::fabs(o[size_t(r * d + c)] / l[size_t(r)] - sum) <= terms * (2 * error + 0x1.1p-8)) continue;
-      expect(false, __FILE__, __LINE__, "attention of row " + shown(r) + " near its sum, " + shown(keys.bytes) + " bytes, d " + shown(d));
-      return;
-    }
+    const float m = all.m[size_t(r)], l = all.l[size_t(r)], *o = &all.o[size_t(r * d)];
+    if (end[r] == kFirst)
+      EXPECT(m == -INFINITY && l == 0 && std::count(o, o + d, 0.0f) == d);
+    else if (!near_sums(stored, &q[size_t(r * d)], std::max(begin[r], kFirst), end[r], m, l, o))
+      return expect(false, __FILE__, __LINE__, "attention of row " + shown(r) + " near its sums, " + shown(keys.bytes) + " bytes, d " + shown(d));
   }
   for (int64_t first : {1, 5, 21}) {  // the same whatever rows stand beside
     const int64_t rows = std::min<int64_t>(kQueries - first, 18);
-    std::vector<float> m2(size_t(rows), 0.0f), l2(size_t(rows), 0.0f), o2(size_t(rows * d), -7.0f);
-    run(first, rows, m2.data(), l2.data(), o2.data());
-    EXPECT(std::equal(m2.begin(), m2.end(), &m[size_t(first)]) && std::equal(l2.begin(), l2.end(), &l[size_t(first)]));
-    EXPECT(std::memcmp(o2.data(), &o[size_t(first * d)], o2.size() * 4) == 0);
+    const Answer some = run(first, rows);
+    EXPECT(std::equal(some.m.begin(), some.m.end(), &all.m[size_t(first)]));
+    EXPECT(std::equal(some.l.begin(), some.l.end(), &all.l[size_t(first)]));
+    EXPECT(std::memcmp(some.o.data(), &all.o[size_t(first * d)], some.o.size() * sizeof(float)) == 0);
   }
 }
 

@@ -250,6 +250,8 @@ class Peaks:
         found = {} if answer.error else json.loads(answer.text)["peaks"]
         float_isa = "avx2" if isa == "avxvnni" else isa
         names = {"int8": f"int8_{isa}", "float": f"float_{float_isa}"}
+        if isa == "amx":  # its prompts are multiplied in bf16
+            names = dict.fromkeys(names, "bf16_amx")
         if not found:
             self.why = f"the peak of multiplying is unknown: {answer.error or 'peaks.c does not compile'}"
             print(self.why, file=sys.stderr)

@@ -33,6 +33,8 @@ from reference.kernels import Keys  # noqa: E402
 
 Call = Callable[[], Any]
 FLOATS = {"gemm_f32": np.float32, "gemm_f16": np.float16, "gemm_bf16": np.uint16}
+TILES = [f"tiles_{layout.name.lower()}" for layout in LAYOUTS]  # of "fast" prompts, where there are tiles
+KEYS = {"f16": np.float16, "f32": np.float32, "int8": np.int8}
 READ_BYTES = 256 << 20
 
 
@@ -58,6 +60,8 @@ class Peaks:
     @staticmethod
     def known() -> list[tuple[str, str]]:
         return [
+            ("bf16", "amx"),
+            ("int8", "amx"),
             ("int8", "avx512"),
             ("int8", "avxvnni"),
             ("int8", "avx2"),
@@ -70,7 +74,8 @@ class Peaks:
         if self.loops is None:
             return
         for kind, isa in self.known():
-            if isa in isas or (isa == "avx2" and "avxvnni" in isas):
+            beside = {"avx2": "avxvnni", "avx512": "amx"}.get(isa) if kind == "float" else None
+            if isa in isas or beside in isas:
                 start = time.thread_time()
                 done = getattr(self.loops, f"{kind}_{isa}")(1 << 20)
                 self.keep(f"{kind}_{isa}", done / (time.thread_time() - start))
@@ -83,8 +88,8 @@ class Peaks:
         self.best[name] = max(rate, self.best.get(name, 0))
 
     def of(self, kind: str, isa: str) -> float | None:
-        if kind == "float" and isa == "avxvnni":
-            isa = "avx2"
+        if kind == "float":
+            isa = {"avxvnni": "avx2", "amx": "avx512"}.get(isa, isa)
         return self.best.get(f"{kind}_{isa}")
 
 
@@ -108,6 +113,7 @@ class Work:
 
     def row(self, peaks: Peaks) -> dict[str, Any]:
         kind = "float" if self.name in FLOATS or self.name.startswith("attn") else "int8"
+        kind = "bf16" if "tiles" in self.name else kind
         peak, read = peaks.of(kind, self.isa), peaks.best.get("read")
         ops, bytes_read = self.ops / self.seconds, self.read / self.seconds
         return {
@@ -159,10 +165,32 @@ def gemm_work(name: str, isas: list[str], ahead: int, n: int, k: int, rows: int)
     return works
 
 
+def tiles_work(name: str, isas: list[str], n: int, k: int, rows: int) -> list[Work]:
+    """Products by bf16 tiles, of the ISAs that have them."""
+    rng = inputs.generator("bench", name, n, k)
+    layout = next(one for one in LAYOUTS if name == f"tiles_{one.name.lower()}")
+    x, out = inputs.normal(rng, rows, k), np.empty((rows, n), np.float32)
+    tiles = np.empty((-(-rows // 16) * 16, k), np.uint16)
+    works = []
+    for isa in isas:
+        kernels = table(isa)
+        if not kernels.to_tiles:
+            continue
+        panels = repeated(pack(layout, inputs.weights(layout, 64, k, rng)), n // 16)
+        kernels.to_tiles(pointer(x), k, k, 0, rows, pointer(tiles))
+        given = (pointer(panels), panels.shape[1], len(panels), pointer(tiles), k, rows, pointer(out), n)
+
+        def call(run: Any = getattr(kernels, name), given: Any = given, _keep: Any = (panels, x)) -> None:  # noqa: B008
+            run(*given)
+
+        works.append(Work(name, isa, f"{n}x{k} rows {rows}", call, 2 * n * k * rows, panels.nbytes))
+    return works
+
+
 def attention_work(name: str, isas: list[str], tokens: int, d: int, rows: int) -> list[Work]:
     """Rows that see all of a split."""
     rng = inputs.generator("bench", name)
-    dtype = {"attn_f16": np.float16, "attn_f32": np.float32, "attn_int8": np.int8}[name]
+    dtype = KEYS[name.split("_")[-1]]
     keys = Keys(*(inputs.normal(rng, tokens, d, scale=9).astype(dtype) for _ in range(2)))
     scales = (np.full(tokens, 0.01, np.float32),) * 2 if dtype == np.int8 else None
     pages = [block_bytes(keys, scales, b) for b in range(tokens // 32)]
@@ -177,6 +205,8 @@ def attention_work(name: str, isas: list[str], tokens: int, d: int, rows: int) -
     works = []
     for isa in isas:
         kernel = getattr(table(isa), name)
+        if not kernel:  # no tiles
+            continue
 
         def call(kernel: Any = kernel, _keep: Any = (pages, pointers, q, low, high, out)) -> None:
             kernel(struct)
@@ -241,7 +271,9 @@ def main() -> None:
     names = [name for name in [*(one.kernel for one in LAYOUTS), *FLOATS] if args.kernel in name]
     sizes = [(n, k, rows) for n, k in args.shape for rows in args.rows]
     groups = [gemm_work(name, args.isa, args.ahead, *size) for name in names for size in sizes]
-    attention = [name for name in ("attn_f16", "attn_f32", "attn_int8") if args.kernel in name]
+    groups += [tiles_work(name, args.isa, *size) for name in TILES if args.kernel in name for size in sizes]
+    attention = [f"attn_{tiles}{kind}" for tiles in ("", "tiles_") for kind in KEYS]
+    attention = [name for name in attention if args.kernel in name]
     groups += [attention_work(name, args.isa, *size) for name in attention for size in args.attention]
     groups.append([work for work in vector_work(args.isa, 4096) if args.kernel in work.name])
 
@@ -255,7 +287,7 @@ def main() -> None:
     if args.json:
         print(json.dumps({"peaks": peaks.best, "rows": rows}, indent=1))
         return
-    print(shown(rows))
+    print(shown(rows) if rows else f"no kernel here has {args.kernel} in its name")
     print("\npeaks: " + ", ".join(f"{name} {rate / 1e9:.1f} G/s" for name, rate in peaks.best.items()))
 
 

@@ -33,6 +33,19 @@ AVX2 int64_t int8_avx2(int64_t rounds) {
 AVX512 int64_t float_avx512(int64_t rounds) { LOOP(__m512, _mm512_setzero_ps(), KEEPZ, _mm512_fmadd_ps(a, b, acc[i]), 32) }
 AVX2 int64_t float_avx2(int64_t rounds) { LOOP(__m256, _mm256_setzero_ps(), KEEP, _mm256_fmadd_ps(a, b, acc[i]), 16) }
 
+/* Four tiles of sums; the process must have asked Linux for tiles. */
+#define TILES(product, k)                                                                                                            \
+  static const struct { uint8_t palette, start, reserved[14]; uint16_t row_bytes[16]; uint8_t rows[16]; } shapes                     \
+      __attribute__((aligned(64))) = {1, 0, {0}, {64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16}};                                 \
+  __asm__ volatile("ldtilecfg %0" : : "m"(shapes));                                                                                  \
+  for (int64_t r = 0; r < rounds / 16; ++r)                                                                                          \
+    __asm__ volatile(product " %tmm5, %tmm4, %tmm0\n" product " %tmm5, %tmm4, %tmm1\n" product " %tmm5, %tmm4, %tmm2\n" product    \
+                             " %tmm5, %tmm4, %tmm3");                                                                                \
+  __asm__ volatile("tilerelease");                                                                                                   \
+  return rounds / 16 * 4 * 16 * 16 * (k) * 2;
+int64_t int8_amx(int64_t rounds) { TILES("tdpbsud", 64) }
+int64_t bf16_amx(int64_t rounds) { TILES("tdpbf16ps", 32) }
+
 /* Reads `bytes`, a multiple of 256, as a stream, prefetching `ahead` bytes. */
 AVX2 int64_t read_stream(const uint8_t* p, int64_t bytes, int64_t ahead) {
   __m256i acc[8];

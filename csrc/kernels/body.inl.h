@@ -39,6 +39,7 @@ extern "C" const pyrt_kernels PYRT_JOIN(pyrt_kernels_, PYRT_ISA) = {
     PYRT_IF_TILES(gemm_tiles<layouts::W5K>), PYRT_IF_TILES(gemm_tiles<layouts::W6K>), PYRT_IF_TILES(gemm_tiles<LoadBF16>),
     PYRT_IF_TILES(to_tiles),
     quantize,                 rms_norm,                 layer_norm,               rope,
+    add,                      scale,
     act_times<silu_lanes>,    act_times<gelu_tanh_lanes>, act_times<gelu_erf_lanes>,
     exp_array,                max_sum_exp,              to_f16,
     attention<KvF16>,         attention<KvF32>,         attention<KvInt8>,

@@ -61,6 +61,10 @@ typedef struct pyrt_kernels {
   int (*layer_norm)(const float* x, const float* w, const float* b, float eps, int64_t n, float* out);
   /* Rotates pairs (x[i], x[i + pairs]) of each of `heads` heads, `head_dim` apart, in place. */
   void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t pairs, const float* cos, const float* sin);
+  /* x += y. */
+  void (*add)(float* x, const float* y, int64_t n);
+  /* out = x * by. out may be x. */
+  void (*scale)(const float* x, float by, int64_t n, float* out);
   /* out = act(g) * u; u may be null: out = act(g). out may be g or u. */
   void (*silu)(const float* g, const float* u, int64_t n, float* out);
   void (*gelu_tanh)(const float* g, const float* u, int64_t n, float* out);

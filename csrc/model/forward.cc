@@ -14,8 +14,8 @@ namespace {
 using Act = void (*pyrt_kernels::*)(const float* g, const float* u, int64_t n, float* out);
 constexpr Act kActs[] = {&pyrt_kernels::silu, &pyrt_kernels::gelu_tanh, &pyrt_kernels::gelu_erf};  // by Activation
 
-void add(const Vector& bias, float* x) {
-  for (size_t i = 0; i < bias.size(); ++i) x[i] += bias[i];
+void add(const pyrt_kernels& kernels, const Vector& bias, float* x) {
+  if (!bias.empty()) kernels.add(x, bias.data(), int64_t(bias.size()));
 }
 
 }  // namespace
@@ -78,12 +78,11 @@ void Runner::embed(const Batch& batch) {
       float* x = hidden_.row(r);
       m.embed.decode_row(batch.tokens[r], x);
       const float scale = float(m.config.embed_scale);
-      if (scale != 1.0f)
-        for (int i = 0; i < m.config.d_model; ++i) x[i] *= scale;
+      if (scale != 1.0f) ctx_.kernels.scale(x, scale, m.config.d_model, x);
       if (m.config.n_positions) {
         float* position = normed_.row(r);
         m.pos_embed.decode_row(batch.positions[r], position);
-        for (int i = 0; i < m.config.d_model; ++i) x[i] += position[i];
+        ctx_.kernels.add(x, position, m.config.d_model);
       }
       for (size_t s = 0; s < m.ropes.size(); ++s) {
         float* cos = angles_[s].as<float>() + r * 2 * pairs;
@@ -110,9 +109,9 @@ void Runner::normed(const Context& ctx, const char* what, int64_t layer, const N
       float* stream = x.row(r);
       if (before) {
         float* result = result_.row(r);
-        add(before->bias, result);
+        add(ctx.kernels, before->bias, result);
         if (post) finite &= norm_row(*post, result, result);
-        for (int64_t i = 0; i < d; ++i) stream[i] += result[i];
+        ctx.kernels.add(stream, result, d);
       }
       finite &= norm_row(norm, stream, normed_.row(r));
     }
@@ -127,9 +126,9 @@ void Runner::write_kv(const Batch& batch, int64_t layer, int64_t row) {
   const Config& c = model_->config;
   const Layer& w = model_->layers[size_t(layer)];
   float *q = qkv_[0].row(row), *k = qkv_[1].row(row), *v = qkv_[2].row(row);
-  add(w.q.bias, q);
-  add(w.k.bias, k);
-  add(w.v.bias, v);
+  add(ctx_.kernels, w.q.bias, q);
+  add(ctx_.kernels, w.k.bias, k);
+  add(ctx_.kernels, w.v.bias, v);
   if (c.qk_norm) {
     const float eps = float(c.norm_eps);
     for (int h = 0; h < c.n_heads; ++h)
@@ -169,7 +168,7 @@ void Runner::attention_block(const Batch& batch, int64_t layer, bool last) {
   });
   if (last) keep_wanted(batch);
   ctx_.rows(n_rows_, [&](int64_t first, int64_t end, int) {
-    for (int64_t r = first; r < end; ++r) attention_.put_query(r, qkv_[0].row(r), float(c.attn_scale));
+    for (int64_t r = first; r < end; ++r) attention_.put_query(ctx_, r, qkv_[0].row(r), float(c.attn_scale));
   });
 
   const Product o[] = {{&w.o.w, result_.row(0), result_.ld()}};
@@ -216,8 +215,8 @@ void Runner::mlp_block(int64_t layer) {
   ctx_.rows(n_rows_, [&](int64_t first, int64_t last, int) {
     for (int64_t r = first; r < last; ++r) {
       float *u = ff_.row(r), *g = c.gated_mlp ? gate_.row(r) : u;
-      add(w.up.bias, u);
-      if (c.gated_mlp) add(w.gate.bias, g);
+      add(ctx_.kernels, w.up.bias, u);
+      if (c.gated_mlp) add(ctx_.kernels, w.gate.bias, g);
       act(g, c.gated_mlp ? u : nullptr, c.d_ff, u);
     }
     if (!prepare_rows(ctx_, down, ff_, c.d_ff, n_rows_, first, last)) non_finite_ = true;
@@ -243,7 +242,7 @@ void Runner::unembed(const Logits& out) {
   ctx_.rows(n_rows_, [&](int64_t first, int64_t end, int) {
     for (int64_t r = first; r < end; ++r) {
       if (!direct) std::memcpy(out.values + r * n_vocab, values + r * padded, size_t(n_vocab) * sizeof(float));
-      add(m.head.bias, out.values + r * n_vocab);
+      add(ctx_.kernels, m.head.bias, out.values + r * n_vocab);
     }
   });
   summarize(ctx_, out.values, n_rows_, n_vocab, block_sums_, out.block_max, out.logsumexp);

@@ -31,11 +31,11 @@ void Attention::plan(const Context& ctx, std::span<const QueryRow> rows) {
   if (scratch > scratch_.size()) scratch_ = Buffer(scratch);
 }
 
-void Attention::put_query(int64_t row, const float* q, float scale) {
+void Attention::put_query(const Context& ctx, int64_t row, const float* q, float scale) {
   const int64_t g = shape_.queries_per_kv(), d = cache_.block_dim();
   for (int64_t h = 0; h < shape_.n_heads; ++h) {
     float* to = q_ + (index(h / g, row) + h % g) * d;
-    for (int64_t i = 0; i < shape_.head_dim; ++i) to[i] = q[h * shape_.head_dim + i] * scale;
+    ctx.kernels.scale(q + h * shape_.head_dim, scale, shape_.head_dim, to);
     std::fill(to + shape_.head_dim, to + d, 0.0f);
   }
 }

@@ -36,7 +36,7 @@ class Attention {
   // Rows stand by sequence, positions ascending. To be called before the layers of a step, and again when rows change.
   void plan(const Context& ctx, std::span<const QueryRow> rows);
   // Takes q [n_heads * head_dim] of a planned row, scaled by `scale`.
-  void put_query(int64_t row, const float* q, float scale);
+  void put_query(const Context& ctx, int64_t row, const float* q, float scale);
   // All planned rows; out(row) is written as [n_heads * head_dim].
   template <class Out>
   void run(const Context& ctx, int64_t layer, const PageTable& table, Out&& out) {
@@ -46,8 +46,7 @@ class Attention {
       for (int64_t row = first; row < last; ++row)
         for (int64_t h = 0; h < shape_.n_heads; ++h) {
           const int64_t at = index(h / g, row) + h % g;
-          const float l = l_[at];
-          for (int64_t i = 0; i < shape_.head_dim; ++i) out(row)[h * shape_.head_dim + i] = o_[at * d + i] / l;
+          ctx.kernels.scale(o_ + at * d, 1.0f / l_[at], shape_.head_dim, out(row) + h * shape_.head_dim);
         }
     });
   }

@@ -100,6 +100,19 @@ def rope(table: Any, x: Array, cos: Array, sin: Array) -> Array:
     return checked(inout)
 
 
+def add(table: Any, x: Array, y: Array) -> Array:
+    inout, other = guarded(x), guarded(y)
+    table.add(pointer(inout), pointer(other), len(x))
+    return checked(inout)
+
+
+def scale(table: Any, x: Array, by: float, in_place: bool = False) -> Array:
+    inputs = guarded(x)
+    out = inputs if in_place else blank(x.shape)
+    table.scale(pointer(inputs), by, len(x), pointer(out))
+    return checked(out)
+
+
 def gated(kernel: Any, g: Array, u: Array | None, onto: str = "") -> Array:
     """act(g) * u into memory of its own, or onto "g" or "u"."""
     copies = {"g": guarded(g), "u": None if u is None else guarded(u)}

@@ -1,4 +1,4 @@
-"""RMSNorm, LayerNorm and rotary positions: the contract's lanes and tree bit for bit, and near float64."""
+"""RMSNorm, LayerNorm, rotary positions, sums: the contract's lanes and tree bit for bit, near float64."""
 
 from __future__ import annotations
 
@@ -86,3 +86,13 @@ def test_rope(isa: Any, heads: int, head_dim: int, pairs: int) -> None:
 def test_rope_of_position_zero_changes_nothing(isa: Any) -> None:
     x = inputs.normal(inputs.generator("rope zero"), 2, 64)
     np.testing.assert_array_equal(calls.rope(isa, x, np.ones(32, f32), np.zeros(32, f32)), x)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_add_and_scale(isa: Any, n: int) -> None:
+    """One rounding each, as NumPy's float32 has it."""
+    rng = inputs.generator("sums", n)
+    x, y = inputs.normal(rng, n), inputs.normal(rng, n)
+    np.testing.assert_array_equal(calls.add(isa, x, y), x + y)
+    for in_place in (False, True):
+        np.testing.assert_array_equal(calls.scale(isa, x, 0.37, in_place), x * f32(0.37))

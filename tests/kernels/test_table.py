@@ -93,6 +93,8 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "rms_norm": vector(lambda t, x, w: calls.norm(t.rms_norm, x, w, eps=1e-6)),
     "layer_norm": vector(lambda t, x, w: calls.norm(t.layer_norm, x, w, w, eps=1e-6)),
     "rope": vector(lambda t, x, w: calls.rope(t, x.reshape(17, 59), w[:29].copy(), w[29:58].copy())),
+    "add": vector(lambda t, x, w: calls.add(t, x, w)),
+    "scale": vector(lambda t, x, _: calls.scale(t, x, 0.37)),
     "silu": vector(lambda t, x, w: calls.gated(t.silu, x, w), scale=40),
     "gelu_tanh": vector(lambda t, x, w: calls.gated(t.gelu_tanh, x, w), scale=5),
     "gelu_erf": vector(lambda t, x, w: calls.gated(t.gelu_erf, x, w), scale=5),

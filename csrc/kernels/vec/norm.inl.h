@@ -1,4 +1,4 @@
-// Norms over a row, activation codes, f16 and rotary positions.
+// Norms over a row, activation codes, f16, sums and rotary positions.
 #pragma once
 
 constexpr int32_t kInfinity = 0x7f800000;
@@ -91,6 +91,21 @@ inline int64_t to_f16(const float* x, int64_t n, uint16_t* out) {
     for (int j = 0; j < m; ++j) out[i + j] = h[j];
   }
   return overflow;
+}
+
+inline void add(float* x, const float* y, int64_t n) {
+  for (int64_t i = 0; i < n; i += kPanel) {
+    const int m = lanes_at(n, i);
+    f_store_n(x + i, f_add(f_load_n(x + i, m), f_load_n(y + i, m)), m);
+  }
+}
+
+inline void scale(const float* x, float by, int64_t n, float* out) {
+  const F factor = f_set(by);
+  for (int64_t i = 0; i < n; i += kPanel) {
+    const int m = lanes_at(n, i);
+    f_store_n(out + i, f_mul(f_load_n(x + i, m), factor), m);
+  }
 }
 
 // Rotary embedding (Su et al. 2021), halves layout: (a, b) -> (a cos - b sin, b cos + a sin).

@@ -81,6 +81,13 @@ inline void i_store_i8(int8_t* p, I a) {
   const int16x8_t low = vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1])), high = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
   vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
 }
+// The codes of a group, and the sums of its halves.
+inline void i_store_codes(int8_t* p, I a, I b, int32_t* sum_a, int32_t* sum_b) {
+  i_store_i8(p, a);
+  i_store_i8(p + 16, b);
+  *sum_a = i_sum(a);
+  *sum_b = i_sum(b);
+}
 inline F f_from_i(I a) { F r; EACH r.v[h] = vcvtq_f32_s32(a.v[h]); return r; }
 inline F f_pow2(I n) { F r; EACH r.v[h] = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n.v[h], vdupq_n_s32(127)), 23)); return r; }
 

@@ -90,6 +90,13 @@ inline int32_t i_sum(I a) { int32_t s = 0; EACH s += a.v[i]; return s; }
 // Nearest integer, ties to even; |a| < 2^22.
 inline I i_round(F a) { I r; EACH { const float t = a.v[i] + 0x1.8p23f; r.v[i] = int32_t(bits_of(t)) - 0x4b400000; } return r; }
 inline void i_store_i8(int8_t* p, I a) { EACH p[i] = int8_t(a.v[i]); }
+// The codes of a group, and the sums of its halves.
+inline void i_store_codes(int8_t* p, I a, I b, int32_t* sum_a, int32_t* sum_b) {
+  i_store_i8(p, a);
+  i_store_i8(p + 16, b);
+  *sum_a = i_sum(a);
+  *sum_b = i_sum(b);
+}
 inline F f_from_i(I a) { F r; EACH r.v[i] = float(a.v[i]); return r; }
 // 2^n for -126 <= n <= 127.
 inline F f_pow2(I n) { F r; EACH r.v[i] = float_of(uint32_t(n.v[i] + 127) << 23); return r; }

@@ -93,6 +93,13 @@ inline void i_store_i8(int8_t* p, I a) {
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
+// The codes of a group, and the sums of its halves.
+inline void i_store_codes(int8_t* p, I a, I b, int32_t* sum_a, int32_t* sum_b) {
+  i_store_i8(p, a);
+  i_store_i8(p + 16, b);
+  *sum_a = i_sum(a);
+  *sum_b = i_sum(b);
+}
 inline F f_from_i(I a) { return {{_mm256_cvtepi32_ps(a.v[0]), _mm256_cvtepi32_ps(a.v[1])}}; }
 inline __m256 pow2_half(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
 inline F f_pow2(I n) { return {{pow2_half(n.v[0]), pow2_half(n.v[1])}}; }

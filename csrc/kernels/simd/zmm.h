@@ -68,7 +68,16 @@ inline I i_max(I a, I b) { return {_mm512_max_epi32(a.v, b.v)}; }
 inline int32_t i_largest(I a) { return _mm512_reduce_max_epi32(a.v); }
 inline int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a.v); }
 inline I i_round(F a) { return {_mm512_cvtps_epi32(a.v)}; }
-inline void i_store_i8(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
+// The codes of a group, and the sums of its halves.
+inline void i_store_codes(int8_t* p, I a, I b, int32_t* sum_a, int32_t* sum_b) {
+  const __m256i q = _mm256_set_m128i(_mm512_cvtepi32_epi8(b.v), _mm512_cvtepi32_epi8(a.v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), q);
+  __m256i s = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);  // four of a, four of b
+  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0x4e));
+  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0xb1));
+  *sum_a = _mm256_extract_epi32(s, 0);
+  *sum_b = _mm256_extract_epi32(s, 4);
+}
 inline F f_from_i(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline F f_pow2(I n) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23))}; }
 

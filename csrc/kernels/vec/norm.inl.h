@@ -46,36 +46,40 @@ inline int layer_norm(const float* x, const float* w, const float* b, float eps,
   return i_largest(top) >= kInfinity;
 }
 
-// One group of 32: q = rne(x * (127 / amax)), which is within +-127 because x/amax is within +-1. amax < 2^-120 gives zeros.
-inline int32_t quantize_group(const float* x, int n, int8_t* q, float* scale, float* sum, int32_t* sum32, int32_t* sum16, int32_t* next16) {
-  const int low = n < kPanel ? n : kPanel;
-  const F a = f_load_n(x, low), b = n > kPanel ? f_load_n(x + kPanel, n - kPanel) : f_zero();
-  const float amax = f_largest(f_max(f_abs(a), f_abs(b)));
-  const bool tiny = !(amax >= 0x1p-120f);
-  const F inverse = f_set(tiny ? 0.0f : 127.0f / amax);
-  const I qa = i_round(f_mul(a, inverse)), qb = i_round(f_mul(b, inverse));
-  i_store_i8(q, qa);
-  i_store_i8(q + kPanel, qb);
-  *sum16 = i_sum(qa);
-  *next16 = i_sum(qb);
-  *sum32 = *sum16 + *next16;
-  *scale = tiny ? 0.0f : amax / 127.0f;
-  *sum = *scale * float(*sum32);
-  return i_largest(i_max(i_magnitude(a), i_magnitude(b)));
+// Groups [first, first + 16) of a row: q = rne(x * (127 / amax)), which is within +-127 because x/amax is within +-1. amax < 2^-120
+// gives zeros. Returns the magnitudes that were largest.
+inline I quantize_groups(const float* x, int64_t n, int64_t first, const pyrt_acts* out, int64_t r, I top) {
+  const int64_t groups = out->k / kQuantGroup, last = groups - first < kPanel ? groups : first + kPanel;
+  alignas(64) float inverse[kPanel] = {}, scale[kPanel];
+  for (int64_t g = first; g < last; ++g) {
+    const int64_t i = g * kQuantGroup;
+    const F a = i < n ? f_load_n(x + i, lanes_at(n, i)) : f_zero();
+    const F b = i + kPanel < n ? f_load_n(x + i + kPanel, lanes_at(n, i + kPanel)) : f_zero();
+    inverse[g - first] = f_largest(f_max(f_abs(a), f_abs(b)));
+    top = i_max(top, i_max(i_magnitude(a), i_magnitude(b)));
+  }
+  const F amax = f_load(inverse), least = f_set(0x1p-120f);
+  f_store(scale, f_select_ge(amax, least, f_div(amax, f_set(127.0f)), f_zero()));
+  f_store(inverse, f_select_ge(amax, least, f_div(f_set(127.0f), amax), f_zero()));
+  for (int64_t g = first; g < last; ++g) {
+    const int64_t i = g * kQuantGroup, at = g * out->ld + r;
+    const F by = f_set(inverse[g - first]);
+    const I a = i_round(f_mul(i < n ? f_load_n(x + i, lanes_at(n, i)) : f_zero(), by));
+    const I b = i_round(f_mul(i + kPanel < n ? f_load_n(x + i + kPanel, lanes_at(n, i + kPanel)) : f_zero(), by));
+    int32_t* sums = out->sum16 + 2 * g * out->ld + r;
+    i_store_codes(out->q + at * kQuantGroup, a, b, sums, sums + out->ld);
+    out->sum32[at] = sums[0] + sums[out->ld];
+    out->scale[at] = scale[g - first];
+    out->sum[at] = scale[g - first] * float(out->sum32[at]);
+  }
+  return top;
 }
 
 inline int quantize(const float* x, int64_t n, int64_t ldx, int64_t rows, const pyrt_acts* out) {
-  const int64_t k = out->k, groups = k / kQuantGroup;
-  int32_t top = 0;
+  I top = i_zero();
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t left = n - g * kQuantGroup, at = g * out->ld + r;
-      const int m = left >= kQuantGroup ? kQuantGroup : left > 0 ? int(left) : 0;
-      const int32_t largest = quantize_group(x + r * ldx + g * kQuantGroup, m, out->q + at * kQuantGroup, out->scale + at,
-                                             out->sum + at, out->sum32 + at, out->sum16 + 2 * g * out->ld + r, out->sum16 + (2 * g + 1) * out->ld + r);
-      top = largest > top ? largest : top;
-    }
-  return top >= kInfinity;
+    for (int64_t g = 0; g < out->k / kQuantGroup; g += kPanel) top = quantize_groups(x + r * ldx, n, g, out, r, top);
+  return i_largest(top) >= kInfinity;
 }
 
 inline int64_t to_f16(const float* x, int64_t n, uint16_t* out) {

@@ -19,8 +19,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
-AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "vnni")]
-FLAGS = {"scalar": [], "avx2": AVX2, "avxvnni": [*AVX2, "-mavxvnni"], "avx512": [*AVX2, *AVX512]}
+AVX512 = [*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "vnni"))]
+AMX = [*AVX512, "-mamx-tile", "-mamx-int8", "-mamx-bf16"]
+FLAGS = {"scalar": [], "avx2": AVX2, "avxvnni": [*AVX2, "-mavxvnni"], "avx512": AVX512, "amx": AMX}
 EXACT = ["-fno-fast-math", "-fno-math-errno", "-ffp-contract=off"]
 
 

@@ -23,12 +23,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from kernels import inputs  # noqa: E402
-from kernels.calls import block_bytes  # noqa: E402
-from kernels.ctable import ISAS, ffi, table  # noqa: E402
-from kernels.exact import Acts  # noqa: E402
-from kernels.memory import pointer  # noqa: E402
-from kernels.packing import LAYOUTS, pack  # noqa: E402
+from raw_kernels import inputs  # noqa: E402
+from raw_kernels.calls import block_bytes  # noqa: E402
+from raw_kernels.ctable import ISAS, ffi, table  # noqa: E402
+from raw_kernels.exact import Acts  # noqa: E402
+from raw_kernels.memory import pointer  # noqa: E402
+from raw_kernels.packing import LAYOUTS, pack  # noqa: E402
 from reference.kernels import Keys  # noqa: E402
 
 Call = Callable[[], Any]

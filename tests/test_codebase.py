@@ -7,6 +7,7 @@ complain about, so that no rule can rot into one that never fails.
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -165,3 +166,12 @@ def test_stub_agrees_with_the_core() -> None:
     for node in stub.body:
         if isinstance(node, ast.ClassDef):
             assert told(node.body) == there(getattr(core, node.name)), node.name
+
+
+def test_helpers_of_the_tests_hide_no_library() -> None:
+    """What pytest puts on the path goes before what is installed: a `kernels` here hid transformers' own."""
+    tests = ROOT / "tests"
+    packages = {path.parent for path in tests.rglob("__init__.py")}
+    ours = {package.name for package in packages}
+    ours |= {path.stem for path in tests.rglob("*.py") if path.parent not in packages}
+    assert sorted(ours & set(importlib.metadata.packages_distributions())) == []

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from binaries import ROOT
 
-sys.path.append(str(ROOT / "bench"))  # last: tests/kernels goes before bench/kernels.py
+sys.path.append(str(ROOT / "bench"))  # last: tests/raw_kernels goes before bench/kernels.py
 
 import compare
 import compare_report

@@ -4,8 +4,8 @@ import gc
 
 import numpy as np
 import pytest
-from files import build
-from files.build import entry, folder_of, safetensors
+from files import forge
+from files.forge import entry, folder_of, safetensors
 
 from pyrt.checkpoint import open_checkpoint
 from pyrt.errors import UnsupportedModelError
@@ -13,7 +13,7 @@ from pyrt.tensors import TensorInfo
 
 
 def test_one_file_written_by_hand(tmp_path):
-    files = {"config.json": {"model_type": "llama"}, "model.safetensors": build.valid_safetensors()}
+    files = {"config.json": {"model_type": "llama"}, "model.safetensors": forge.valid_safetensors()}
     with open_checkpoint(folder_of(tmp_path, files)) as model:
         assert model.path == tmp_path
         assert model.config == {"model_type": "llama"}
@@ -53,7 +53,7 @@ def test_shards_and_the_texts_beside_them(tmp_path):
 def test_files_may_be_links_as_in_the_hub_s_cache(tmp_path):
     snapshot = tmp_path / "snapshots" / "main"
     snapshot.mkdir(parents=True)
-    blobs = folder_of(tmp_path / "blobs", {"1": {}, "2": build.valid_safetensors()})
+    blobs = folder_of(tmp_path / "blobs", {"1": {}, "2": forge.valid_safetensors()})
     (snapshot / "config.json").symlink_to(blobs / "1")
     (snapshot / "model.safetensors").symlink_to(blobs / "2")
     assert len(open_checkpoint(snapshot).tensors) == 5
@@ -88,7 +88,7 @@ def test_chat_templates(files, default, names, tmp_path):
 
 
 def test_views_are_read_only_and_outlive_close(tmp_path):
-    files = {"config.json": {}, "model.safetensors": build.valid_safetensors()}
+    files = {"config.json": {}, "model.safetensors": forge.valid_safetensors()}
     model = open_checkpoint(folder_of(tmp_path, files))
     view = model.data("a")
     assert (view.dtype, view.ndim, view.flags.writeable, view.flags.owndata) == (np.uint8, 1, False, False)

@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from files import build
-from files.build import entry, folder_of, safetensors, u64
+from files import forge
+from files.forge import entry, folder_of, safetensors, u64
 from files.watch import refused
 
 from pyrt.checkpoint import INDEX, open_checkpoint
@@ -82,7 +82,7 @@ def test_damaged_weights(case, tmp_path):
 
 
 def test_every_truncation_is_an_error(tmp_path):
-    raw = build.valid_safetensors()
+    raw = forge.valid_safetensors()
     for length in range(len(raw)):
         folder_of(tmp_path, {"config.json": {}, "model.safetensors": raw[:length]})
         with pytest.raises(ModelFormatError):

@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from files import build
-from files.build import ARRAY, BOOL, STRING, U8, U32, gguf, key, tensor, u32, u64
+from files import forge
+from files.forge import ARRAY, BOOL, STRING, U8, U32, gguf, key, tensor, u32, u64
 from files.models import real_model
 from reference import quants
 
@@ -22,7 +22,7 @@ def write(path, raw):
 
 
 def test_values_and_tensors_of_a_file_written_by_hand(tmp_path):
-    with open_gguf(write(tmp_path / "m.gguf", build.valid_gguf())) as model:
+    with open_gguf(write(tmp_path / "m.gguf", forge.valid_gguf())) as model:
         metadata = dict(model.metadata)
         numbers = [metadata.pop(name) for name in list(metadata) if name.startswith("number.")]
         assert [(n, type(n)) for n in numbers[:8]] == [(1, int)] * 6 + [(1.0, float), (True, bool)]
@@ -50,9 +50,9 @@ def test_version_2_is_read_like_3(tmp_path):
 
 
 def test_numbers_keep_sign_and_size(tmp_path):
-    bits = {build.I8: 7, build.I16: 15, build.I32: 31, build.I64: 63}
+    bits = {forge.I8: 7, forge.I16: 15, forge.I32: 31, forge.I64: 63}
     keys = [key(str(kind), kind, -(2**n)) for kind, n in bits.items()]
-    model = open_gguf(write(tmp_path / "m.gguf", gguf([*keys, key("u64", build.U64, 2**64 - 1)])))
+    model = open_gguf(write(tmp_path / "m.gguf", gguf([*keys, key("u64", forge.U64, 2**64 - 1)])))
     assert list(model.metadata.values()) == [-(2**n) for n in bits.values()] + [2**64 - 1]
 
 
@@ -65,7 +65,7 @@ def test_any_bool_but_zero_is_true(tmp_path):
 
 @pytest.mark.parametrize("strings", [["a\0b", "", "\0"], ["\0"], ["x" * 1000, "é" * 300], [""] * 3, ["a"]])
 def test_strings_with_nul_long_ones_and_empty_ones(strings, tmp_path):
-    keys = [build.array("k", STRING, strings), key("after", U8, 9)]
+    keys = [forge.array("k", STRING, strings), key("after", U8, 9)]
     model = open_gguf(write(tmp_path / "m.gguf", gguf(keys)))
     assert model.metadata["k"] == strings
     assert model.metadata["after"] == 9
@@ -81,7 +81,7 @@ def test_larger_alignment_and_tensors_out_of_order(tmp_path):
 
 
 def test_views_are_read_only_and_outlive_close(tmp_path):
-    model = open_gguf(write(tmp_path / "m.gguf", build.valid_gguf()))
+    model = open_gguf(write(tmp_path / "m.gguf", forge.valid_gguf()))
     view = model.data("a.weight")
     assert (view.dtype, view.ndim, view.flags.writeable, view.flags.owndata) == (np.uint8, 1, False, False)
     name = model.metadata["general.architecture"]
@@ -98,7 +98,7 @@ def test_views_are_read_only_and_outlive_close(tmp_path):
 
 
 def test_nothing_keeps_the_file_mapped_after_close(tmp_path):
-    path = write(tmp_path / "m.gguf", build.valid_gguf())
+    path = write(tmp_path / "m.gguf", forge.valid_gguf())
     model = open_gguf(path)
     view = model.data("a.weight")
     model.metadata["scores"]

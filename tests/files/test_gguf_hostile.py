@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from files import build
-from files.build import ARRAY, BOOL, F32, GGML_Q4_K, STRING, U8, U32, U64, gguf, key, tensor, u32, u64
+from files import forge
+from files.forge import ARRAY, BOOL, F32, GGML_Q4_K, STRING, U8, U32, U64, gguf, key, tensor, u32, u64
 from files.watch import refused
 
 from pyrt import gguf_header
@@ -26,7 +26,7 @@ DAMAGED = {
     "name of no bytes": (gguf([key("", U32, 1)]), ["name of key 0", "empty"]),
     "one key too few": (gguf([key("a", U32, 1)], n_keys=2), ["name of key 1", "empty"]),
     "one tensor too few": (gguf([], [A], bytes(99), n_tensors=2), ["name of tensor 1", "empty"]),
-    "key of exabytes": (gguf([build.string("k", HUGE) + DATA]), ["name of key 0", str(HUGE)]),
+    "key of exabytes": (gguf([forge.string("k", HUGE) + DATA]), ["name of key 0", str(HUGE)]),
     "key above 64 KiB": (gguf([key("k" * 65536, U32, 1)]), ["name of key 0", "limit of 65535"]),
     "key not UTF-8": (gguf([key(b"\xff", U32, 1)]), ["name of key 0", "UTF-8"]),
     "key twice": (gguf([key("a.b", U32, 1), key("a.b", U32, 1)]), ["'a.b'", "twice"]),
@@ -34,17 +34,23 @@ DAMAGED = {
     "unknown item type": (gguf([key("k", ARRAY, u32(99) + u64(1) + DATA)]), ["'k'", "unknown item type 99"]),
     "string of exabytes": (gguf([key("k", STRING, u64(HUGE) + DATA)]), ["'k'", "truncated"]),
     "string of 2**63 bytes": (gguf([key("k", STRING, u64(2**63) + DATA)]), ["'k'", "truncated"]),
-    "array of exabytes": (gguf([build.array("k", F32, [1.0], count=HUGE)]), ["'k'", "truncated"]),
-    "array that wraps to its size": (gguf([build.array("k", U64, [1, 2], 2**61 + 2)]), ["'k'", "truncated"]),
-    "array one too long": (gguf([build.array("k", U8, [1] * 40, 41)], alignment=1), ["'k'", "41"]),
-    "more strings than bytes": (gguf([build.array("k", STRING, ["a"], 2**40)]), ["'k'", "truncated"]),
-    "one string too few": (gguf([build.array("k", STRING, ["a"] * 9, 10)], alignment=1), ["'k'", "10 str"]),
+    "array of exabytes": (gguf([forge.array("k", F32, [1.0], count=HUGE)]), ["'k'", "truncated"]),
+    "array that wraps to its size": (
+        gguf([forge.array("k", U64, [1, 2], 2**61 + 2)]),
+        ["'k'", "truncated"],
+    ),
+    "array one too long": (gguf([forge.array("k", U8, [1] * 40, 41)], alignment=1), ["'k'", "41"]),
+    "more strings than bytes": (gguf([forge.array("k", STRING, ["a"], 2**40)]), ["'k'", "truncated"]),
+    "one string too few": (gguf([forge.array("k", STRING, ["a"] * 9, 10)], alignment=1), ["'k'", "10 str"]),
     "last string too long": (
-        gguf([key("k", ARRAY, u32(STRING) + u64(2) + build.string("a") + build.string("b", 2))], alignment=1),
+        gguf(
+            [key("k", ARRAY, u32(STRING) + u64(2) + forge.string("a") + forge.string("b", 2))],
+            alignment=1,
+        ),
         ["'k'", "2 strings"],
     ),
     "strings that wrap around": (
-        gguf([key("k", ARRAY, u32(STRING) + u64(3) + build.string("a", HUGE - 7) + DATA)]),
+        gguf([key("k", ARRAY, u32(STRING) + u64(3) + forge.string("a", HUGE - 7) + DATA)]),
         ["'k'", "3 strings"],
     ),
     "alignment 0": (gguf([key("general.alignment", U32, 0)], [A], DATA), ["general.alignment"]),
@@ -103,7 +109,7 @@ def test_foreign(case, tmp_path):
 
 
 def test_every_truncation_is_an_error(tmp_path):
-    raw = build.valid_gguf()
+    raw = forge.valid_gguf()
     path = tmp_path / "model.gguf"
     for length in range(len(raw)):
         path.write_bytes(raw[:length])
@@ -133,7 +139,7 @@ def test_counts_that_a_sparse_file_of_8_gib_would_allow(field, head, tmp_path):
 
 def test_strings_are_counted_over_all_arrays(tmp_path, monkeypatch):
     path = tmp_path / "model.gguf"
-    path.write_bytes(gguf([build.array("k", STRING, ["a"] * 3), build.array("l", STRING, ["a"] * 3)]))
+    path.write_bytes(gguf([forge.array("k", STRING, ["a"] * 3), forge.array("l", STRING, ["a"] * 3)]))
     monkeypatch.setattr(gguf_header, "MAX_STRINGS", 6)
     open_gguf(path)
     monkeypatch.setattr(gguf_header, "MAX_STRINGS", 5)
@@ -143,7 +149,7 @@ def test_strings_are_counted_over_all_arrays(tmp_path, monkeypatch):
 @pytest.mark.parametrize("raw", [b"caf\xe9", b"\xed\xa0\x80", b"\xff"], ids=["latin-1", "surrogate", "0xff"])
 def test_text_that_is_not_utf8_is_an_error_when_asked_for(raw, tmp_path):
     path = tmp_path / "model.gguf"
-    path.write_bytes(gguf([key("one", STRING, build.string(raw)), build.array("two", STRING, ["a", raw])]))
+    path.write_bytes(gguf([key("one", STRING, forge.string(raw)), forge.array("two", STRING, ["a", raw])]))
     with open_gguf(path) as model:
         assert len(model.metadata) == 2
         refused(ModelFormatError, lambda _: model.metadata["one"], path, ["'one'", "UTF-8"])
@@ -153,7 +159,7 @@ def test_text_that_is_not_utf8_is_an_error_when_asked_for(raw, tmp_path):
 def test_character_torn_between_two_strings_is_not_glued(tmp_path):
     path = tmp_path / "model.gguf"
     first, second = "é".encode()[:1], "é".encode()[1:]
-    path.write_bytes(gguf([build.array("k", STRING, [first, second])]))
+    path.write_bytes(gguf([forge.array("k", STRING, [first, second])]))
     with open_gguf(path) as model, pytest.raises(ModelFormatError, match="UTF-8"):
         model.metadata["k"]
 

@@ -13,7 +13,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 with atheris.instrument_imports(include=["pyrt"]):
-    from files import build
+    from files import forge
     from fuzz.readers import accepts_gguf, accepts_safetensors, memory_file
 
 
@@ -28,8 +28,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus")
         corpus.mkdir()
-        (corpus / "gguf").write_bytes(build.valid_gguf())
-        (corpus / "safetensors").write_bytes(build.valid_safetensors())
+        (corpus / "gguf").write_bytes(forge.valid_gguf())
+        (corpus / "safetensors").write_bytes(forge.valid_safetensors())
         limits = [f"-max_total_time={int(seconds)}", "-max_len=4096", "-timeout=10", "-rss_limit_mb=2048"]
         atheris.Setup([sys.argv[0], *limits, *options, str(corpus)], read)
         atheris.Fuzz()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from files import build
+from files import forge
 from files.watch import bounded
 from fuzz.readers import accepts_gguf, accepts_safetensors, answer, memory_file
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyrt.safetensors import SafetensorsFile
 
-NUMBERS = [build.u64(n) for n in (0, 1, 2**31, 2**32 - 1, 2**61 + 1, 2**63 - 1, 2**63, 2**64 - 1)]
+NUMBERS = [forge.u64(n) for n in (0, 1, 2**31, 2**32 - 1, 2**61 + 1, 2**63 - 1, 2**63, 2**64 - 1)]
 SIGNS = [bytes([sign]) for sign in b'[]{},:"-e0']
 PIECES = st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from(NUMBERS), st.sampled_from(SIGNS))
 
@@ -56,11 +56,11 @@ def assert_damage_is_survived(accepts: Callable[[Path], bool], raw: bytes) -> No
 
 
 def test_damaged_gguf():
-    assert_damage_is_survived(accepts_gguf, build.valid_gguf())
+    assert_damage_is_survived(accepts_gguf, forge.valid_gguf())
 
 
 def test_damaged_safetensors():
-    assert_damage_is_survived(accepts_safetensors, build.valid_safetensors())
+    assert_damage_is_survived(accepts_safetensors, forge.valid_safetensors())
 
 
 def test_damaged_safetensors_are_refused_just_where_the_library_refuses():
@@ -84,4 +84,4 @@ def test_damaged_safetensors_are_refused_just_where_the_library_refuses():
             assert set(model.tensors) == expected
         return model is not None
 
-    assert_damage_is_survived(accepts, build.valid_safetensors())
+    assert_damage_is_survived(accepts, forge.valid_safetensors())

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from files.build import folder_of
+from files.forge import folder_of
 from hypothesis import given
 from hypothesis import strategies as st
 from text.vocabularies import CONTROLS, native

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from files import build
+from files import forge
 from hypothesis import given
 from hypothesis import strategies as st
 from text.vocabularies import byte_level_keys, gguf_bytes, load_keys, spm_keys
@@ -153,6 +153,6 @@ def test_any_change_gives_a_tokenizer_or_one_error(base, changes):
 
 def test_a_file_without_a_vocabulary(tmp_path):
     path = tmp_path / "m.gguf"
-    path.write_bytes(build.gguf([build.key("general.architecture", build.STRING, "llama")]))
+    path.write_bytes(forge.gguf([forge.key("general.architecture", forge.STRING, "llama")]))
     with pytest.raises(ModelFormatError, match=r"m\.gguf: tokenizer\.ggml\.tokens: is missing"):
         load_tokenizer(path)

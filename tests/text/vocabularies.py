@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from files import build
+from files import forge
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pyrt.tokenizer import Tokenizer as PyrtTokenizer
@@ -118,17 +118,17 @@ def with_changes(keys: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 
 def gguf_bytes(keys: dict[str, Any]) -> bytes:
     """The keys as a GGUF file without tensors."""
-    entries = [build.key("general.architecture", build.STRING, "llama")]
+    entries = [forge.key("general.architecture", forge.STRING, "llama")]
     for name, value in keys.items():
         if isinstance(value, list):
-            entries.append(build.array(name, build.STRING, value))
+            entries.append(forge.array(name, forge.STRING, value))
         elif isinstance(value, np.ndarray):
-            kind = {"i": build.I32, "f": build.F32}[value.dtype.kind]
-            entries.append(build.array(name, kind, value.tolist()))
+            kind = {"i": forge.I32, "f": forge.F32}[value.dtype.kind]
+            entries.append(forge.array(name, kind, value.tolist()))
         else:
-            kind = {str: build.STRING, bool: build.BOOL, int: build.I32, float: build.F32}[type(value)]
-            entries.append(build.key(name, kind, value))
-    return build.gguf(entries)
+            kind = {str: forge.STRING, bool: forge.BOOL, int: forge.I32, float: forge.F32}[type(value)]
+            entries.append(forge.key(name, kind, value))
+    return forge.gguf(entries)
 
 
 def load_keys(path: Path, keys: dict[str, Any]) -> PyrtTokenizer:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reference import kernels as reference
 
-from kernels import calls, exact, inputs
+from raw_kernels import calls, exact, inputs
 
 f32 = np.float32
 SIZES = [1, 2, 15, 16, 17, 31, 32, 48, 100, 333, 576, 2048]

@@ -9,8 +9,8 @@ import pytest
 from reference import kernels as reference
 from reference.kernels import Weights
 
-from kernels import calls, exact, inputs
-from kernels.packing import LAYOUTS, Layout, pack, pad_weights
+from raw_kernels import calls, exact, inputs
+from raw_kernels.packing import LAYOUTS, Layout, pack, pad_weights
 
 pytestmark = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name.lower())
 

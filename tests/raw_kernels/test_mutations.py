@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from kernels.ctable import CSRC, ISAS, table
-from kernels.mutations import MUTATIONS, Mutation, caught, sound
+from raw_kernels.ctable import CSRC, ISAS, table
+from raw_kernels.mutations import MUTATIONS, Mutation, caught, sound
 
 NAMES = [f"{m.file}: {m.wrong}" for m in MUTATIONS]
 

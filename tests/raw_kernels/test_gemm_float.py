@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from reference import kernels as reference
 
-from kernels import calls, exact, inputs
+from raw_kernels import calls, exact, inputs
 
 Array = np.ndarray
 f32 = np.float32

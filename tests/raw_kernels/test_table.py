@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from reference.kernels import Keys
 
-from kernels import calls, inputs
-from kernels.ctable import CSRC, ISAS, ffi, kernel_names, rows, table
-from kernels.exact import Partial
-from kernels.packing import LAYOUTS, Layout, pack
+from raw_kernels import calls, inputs
+from raw_kernels.ctable import CSRC, ISAS, ffi, kernel_names, rows, table
+from raw_kernels.exact import Partial
+from raw_kernels.packing import LAYOUTS, Layout, pack
 
 Array = np.ndarray
 f32 = np.float32

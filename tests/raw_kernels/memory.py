@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.ctable import ffi
+from raw_kernels.ctable import ffi
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from reference.kernels import Weights
 
-from kernels.ctable import rows
+from raw_kernels.ctable import rows
 
 PANEL = 16
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.ctable import CSRC
-from kernels.mutations import EXACT, FLAGS, ROOT
+from raw_kernels.ctable import CSRC
+from raw_kernels.mutations import EXACT, FLAGS, ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.build]
 

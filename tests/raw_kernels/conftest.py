@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernels.ctable import ISAS, table
+from raw_kernels.ctable import ISAS, table
 
 
 @pytest.fixture(params=ISAS)

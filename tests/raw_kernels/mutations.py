@@ -1,6 +1,6 @@
 """Builds the wrong kernels that mutations.txt describes, one after the other, and runs the tests on each.
 
-``python tests/kernels/mutations.py [word]`` takes those whose block has the word.  One that passes is
+``python tests/raw_kernels/mutations.py [word]`` takes those whose block has the word.  One that passes is
 a gap in them, and the exit status says so.  test_mutations.py does the same in pytest.
 """
 
@@ -78,7 +78,7 @@ def build(csrc: Path, isa: str, folder: Path) -> Path:
 def tests_pass(library: Path, test: str, isa: str) -> bool:
     """Runs test_<test>.py on the library; a crash is a failure too."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-    command += [f"tests/kernels/test_{test}.py", "-k", isa]
+    command += [f"tests/raw_kernels/test_{test}.py", "-k", isa]
     env = {**os.environ, "PYRT_KERNELS_SO": str(library)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode > 1:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from reference import kernels as reference
 
-from kernels import calls, exact, inputs
-from kernels.ctable import table
+from raw_kernels import calls, exact, inputs
+from raw_kernels.ctable import table
 
 Array = np.ndarray
 f32 = np.float32

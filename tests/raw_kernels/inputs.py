@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from reference.kernels import Weights
 
-from kernels.exact import Acts, quantize
-from kernels.packing import Layout
+from raw_kernels.exact import Acts, quantize
+from raw_kernels.packing import Layout
 
 Array = np.ndarray
 f32 = np.float32

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from reference.kernels import BLOCK, Keys
 
-from kernels.ctable import ffi
-from kernels.exact import Acts, Partial
-from kernels.memory import blank, front_intact, guarded, pointer
+from raw_kernels.ctable import ffi
+from raw_kernels.exact import Acts, Partial
+from raw_kernels.memory import blank, front_intact, guarded, pointer
 
 Array = np.ndarray
 AHEAD = 4096  # kernels must not read what they fetch ahead: weights end at a page that cannot be read
